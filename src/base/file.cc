@@ -1,0 +1,136 @@
+#include "base/file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace bolide {
+namespace {
+
+// Closes on scope exit; owned by one function.
+struct Descriptor {
+  int fd = -1;
+  Descriptor(int f) : fd(f) {}  // NOLINT(google-explicit-constructor)
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() {
+    if (fd >= 0) ::close(fd);
+  }
+};
+
+Error errno_error(const std::filesystem::path& path, std::string_view what) {
+  const int number = errno;
+  const Code code = number == ENOENT || number == ENOTDIR ? Code::kNotFound
+                    : number == ENOMEM                    ? Code::kOutOfMemory
+                    : number == EACCES || number == EPERM ? Code::kUnavailable
+                                                          : Code::kInvalid;
+  if (number == ENOENT) return error(code, fmt::format("{}: no such file", path.string()));
+  return error(code, fmt::format("{}: {}: {}", path.string(), what, std::strerror(number)));
+}
+
+Result<uint64_t> regular_size(const std::filesystem::path& path, int fd) {
+  struct stat status {};
+  if (::fstat(fd, &status) != 0) return errno_error(path, "cannot be examined");
+  if (S_ISDIR(status.st_mode)) return error(Code::kInvalid, fmt::format("{}: is a directory, not a file", path.string()));
+  if (!S_ISREG(status.st_mode))
+    return error(Code::kInvalid, fmt::format("{}: is not a regular file (a pipe or device cannot be mapped); save it to a file first", path.string()));
+  return static_cast<uint64_t>(status.st_size);
+}
+
+constexpr std::string_view kLfsMagic = "version https://git-lfs.github.com/spec/";
+
+}  // namespace
+
+Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
+  // O_NONBLOCK: opening a pipe without a writer would otherwise wait for ever.
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (file.fd < 0) return errno_error(path, "cannot be opened");
+  BOLIDE_TRY(const uint64_t size, regular_size(path, file.fd));
+  MappedFile mapped;
+  mapped.path_ = path;
+  if (size == 0) return mapped;
+  void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.fd, 0);
+  if (data == MAP_FAILED) return errno_error(path, "cannot be mapped");
+  mapped.data_ = static_cast<const std::byte*>(data);
+  mapped.size_ = size;
+  if (as_text(mapped.bytes()).starts_with(kLfsMagic))
+    return error(Code::kInvalid, fmt::format("{}: is a Git LFS pointer, not the file itself; run `git lfs pull` in its folder", path.string()));
+  return mapped;
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)), path_(std::move(other.path_)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  std::swap(path_, other.path_);
+  return *this;
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+void MappedFile::release(size_t offset, size_t size) const {
+  if (offset >= size_) return;
+  const size_t page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  const size_t first = round_up(offset, page);
+  const size_t last = std::min(offset + size, size_) / page * page;
+  if (first < last) ::madvise(const_cast<std::byte*>(data_) + first, last - first, MADV_DONTNEED);
+}
+
+void MappedFile::release(Bytes part) const {
+  if (part.data() >= data_ && part.data() < data_ + size_) release(static_cast<size_t>(part.data() - data_), part.size());
+}
+
+Result<std::string> read_file(const std::filesystem::path& path, uint64_t bytes_max) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (file.fd < 0) return errno_error(path, "cannot be opened");
+  BOLIDE_TRY(const uint64_t size, regular_size(path, file.fd));
+  if (size > bytes_max)
+    return error(Code::kInvalid, fmt::format("{}: has {} bytes; at most {} are read here", path.string(), size, bytes_max));
+  std::string text(size, '\0');
+  size_t done = 0;
+  while (done < size) {
+    const ssize_t n = ::read(file.fd, text.data() + done, size - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return errno_error(path, "cannot be read");
+    if (n == 0) break;
+    done += static_cast<size_t>(n);
+  }
+  text.resize(done);
+  return text;
+}
+
+Result<> write_file_atomically(const std::filesystem::path& path, Bytes contents) {
+  std::filesystem::path temporary = path;
+  temporary += fmt::format(".tmp{}", ::getpid());
+  const Descriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (file.fd < 0) return errno_error(temporary, "cannot be created");
+  size_t done = 0;
+  while (done < contents.size()) {
+    const ssize_t n = ::write(file.fd, contents.data() + done, contents.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) {
+      Error failure = errno_error(temporary, "cannot be written");
+      ::unlink(temporary.c_str());
+      return failure;
+    }
+    done += static_cast<size_t>(n);
+  }
+  if (::fsync(file.fd) != 0 || ::rename(temporary.c_str(), path.c_str()) != 0) {
+    Error failure = errno_error(path, "cannot be written");
+    ::unlink(temporary.c_str());
+    return failure;
+  }
+  return {};
+}
+
+}  // namespace bolide

@@ -1,0 +1,47 @@
+// Files: read-only mappings and small whole-file reads, with errors that name the path and the remedy.
+//
+// Thread rules: a MappedFile is immutable after open and may be read from any thread.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "base/bytes.h"
+#include "base/result.h"
+
+namespace bolide {
+
+// A regular file mapped read-only. Refuses pipes, directories and Git LFS pointers by name. A file that another
+// process truncates while it is mapped raises SIGBUS, as for every program that maps files.
+class MappedFile {
+ public:
+  // Errors: kNotFound (no such file), kInvalid (not a regular file, an LFS pointer), kUnavailable (no permission).
+  static Result<MappedFile> open(const std::filesystem::path& path);
+
+  MappedFile() = default;
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  ~MappedFile();
+
+  Bytes bytes() const { return {data_, size_}; }
+  const std::filesystem::path& path() const { return path_; }
+
+  // Tells the kernel that these pages of the mapping are no longer needed here (they stay in the page cache).
+  void release(size_t offset, size_t size) const;
+  void release(Bytes part) const;
+
+ private:
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
+  std::filesystem::path path_;
+};
+
+// Reads a whole file of at most `bytes_max` bytes. For configuration, templates, prompts: not for weights.
+Result<std::string> read_file(const std::filesystem::path& path, uint64_t bytes_max = 64u << 20);
+
+// Writes beside `path`, syncs, and renames: readers see the old file or the whole new one.
+Result<> write_file_atomically(const std::filesystem::path& path, Bytes contents);
+
+}  // namespace bolide

@@ -1,0 +1,61 @@
+#include "tensor/tensor.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include <fstream>
+
+namespace bolide {
+
+std::string to_string(const Shape& shape) { return fmt::format("[{}]", fmt::join(shape.span(), ", ")); }
+
+size_t row_bytes(DType dtype, const QuantScheme* quant, int64_t k) {
+  if (quant != nullptr && quant->layout == BlockLayout::kBlock)
+    return static_cast<size_t>(k) / static_cast<size_t>(quant->block_elements) * static_cast<size_t>(quant->block_bytes);
+  return (static_cast<size_t>(k) * static_cast<size_t>(bits_of(dtype)) + 7) / 8;
+}
+
+TensorView make_view(std::byte* data, DType dtype, const Shape& shape, const QuantScheme* quant) {
+  TensorView view;
+  view.data = data;
+  view.dtype = dtype;
+  view.quant = quant;
+  view.shape = shape;
+  view.row_stride = shape.rank == 0 ? 1 : shape[-1];
+  return view;
+}
+
+namespace {
+
+// Memory that this machine, or the cgroup, can still give. Linux overcommits: without this check an absurd request
+// succeeds here and the process is killed later, when the pages are touched.
+size_t available_bytes() {
+  std::ifstream meminfo("/proc/meminfo");
+  std::string key;
+  size_t kib = 0;
+  std::string unit;
+  while (meminfo >> key >> kib) {
+    std::getline(meminfo, unit);
+    if (key == "MemAvailable:") return kib * 1024;
+  }
+  return SIZE_MAX;
+}
+
+}  // namespace
+
+Result<Buffer> Buffer::host(size_t bytes) {
+  if (bytes == 0) return Buffer();
+  const auto refused = [&](size_t available) {
+    return error(Code::kOutOfMemory, fmt::format("{:.1f} MB of memory asked for, {:.1f} MB available",
+                                                 static_cast<double>(bytes) / 1e6, static_cast<double>(available) / 1e6));
+  };
+  if (bytes > (64u << 20)) {
+    if (const size_t available = available_bytes(); bytes > available) return refused(available);
+  }
+  void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) return refused(available_bytes());
+  return Buffer(static_cast<std::byte*>(data), bytes, DeviceId{},
+                [](std::byte* p, size_t size) { ::munmap(p, size); });
+}
+
+}  // namespace bolide
