@@ -21,10 +21,10 @@ uint32_t largest_magnitude(const float* x, int64_t count) {
 
 float round_group_int8(const float* x, int64_t count, int8_t* codes) {
   const float largest = std::bit_cast<float>(largest_magnitude(x, count));
-  if (!(largest >= 0x1p-120f) || !(largest <= 3.4028235e38f)) {
-    std::fill(codes, codes + count, int8_t{1});
-    if (largest < 1) std::fill(codes, codes + count, int8_t{0});
-    return largest < 1 ? 0.f : largest;
+  const bool tiny = largest < 0x1p-120f;
+  if (tiny || !(largest <= 3.4028235e38f)) {
+    for (int64_t i = 0; i < count; ++i) codes[i] = tiny ? 0 : 1;
+    return tiny ? 0.f : largest;
   }
   const float inverse = 127.f / largest;
   for (int64_t i = 0; i < count; ++i) codes[i] = static_cast<int8_t>(std::nearbyintf(x[i] * inverse));
