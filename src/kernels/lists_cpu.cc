@@ -3,6 +3,8 @@
 #include "kernels/attention/attention.h"
 #include "kernels/embed/embed.h"
 #include "kernels/gather_rows/gather_rows.h"
+#include "kernels/linear/linear.h"
+#include "kernels/moe/moe.h"
 #include "kernels/norm/norm.h"
 #include "kernels/registry.h"
 #include "kernels/rope/rope.h"
@@ -12,8 +14,8 @@ namespace bolide {
 
 const KernelRegistry& cpu_kernels() {
   static const std::span<const Kernel> kLists[] = {
-      embed_kernels(), norm_kernels(),        rope_kernels(),   attention_kernels(),
-      act_kernels(),   gather_rows_kernels(), sample_kernels(),
+      linear_kernels(),    moe_kernels(), embed_kernels(),       norm_kernels(),   rope_kernels(),
+      attention_kernels(), act_kernels(), gather_rows_kernels(), sample_kernels(),
   };
   static const KernelRegistry kRegistry(kLists);
   return kRegistry;
