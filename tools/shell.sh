@@ -24,7 +24,7 @@ job_count() {
 }
 
 # step "doing what" LOG command...: on a terminal the command shows itself; else its output goes to LOG, with a line of
-# progress now and then, and the end of LOG if it fails.
+# progress now and then, and the end of LOG if it fails (77 is not a failure: there was nothing to do).
 step() {
   local what=$1 log=$2 started=$SECONDS child shown=$SECONDS code=0
   shift 2
@@ -46,7 +46,7 @@ step() {
   done
   wait $child || code=$?
   trap - INT TERM
-  if [ $code -ne 0 ]; then
+  if [ $code -ne 0 ] && [ $code -ne 77 ]; then
     tail -n 60 "$log" >&2
     say "failed with exit code $code while $what; the whole log is $log" >&2
   fi

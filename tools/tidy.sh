@@ -35,10 +35,18 @@ esac
 [ -f build/release/compile_commands.json ] || cmake --preset release -Wno-dev >/dev/null
 cmake --build --preset release --target bolide_version >/dev/null  # the one file that is generated
 
-# A changed header is checked through the source file of the same name. What the build does not compile is left out.
-units=$(printf '%s\n' "$files" | sed 's/\.h$/.cc/' | sort -u | while read -r file; do
-  [ -n "$file" ] && [ -f "$file" ] && grep -qF "/$file\"" build/release/compile_commands.json && echo "$file"
-done || true)
+# A changed header is checked through the source file of its name, or else one that includes it. What the build does not
+# compile is left out.
+units=$(printf '%s\n' "$files" | while read -r file; do
+  case $file in
+    *.h)
+      unit=${file%.h}.cc
+      [ -f "$unit" ] || unit=$(git grep -lF "\"${file#src/}\"" -- '*.cc' | head -n 1)
+      ;;
+    *) unit=$file ;;
+  esac
+  if [ -n "$unit" ] && grep -qF "/$unit\"" build/release/compile_commands.json; then echo "$unit"; fi
+done | sort -u)
 [ -n "$units" ] || { say "nothing to check"; exit 0; }
 say "checking $(printf '%s\n' "$units" | wc -l) files"
 printf '%s\n' "$units" | xargs -d '\n' -P "$(job_count)" -n 1 clang-tidy-19 -p build/release --quiet 2> >(grep -vE '^[0-9]+ warnings? generated|^Suppressed' >&2)
