@@ -15,23 +15,29 @@ endif()
 
 find_program(BOLIDE_CCACHE ccache)
 if(BOLIDE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER "${BOLIDE_CCACHE}")
+  # Paths below the tree are made relative, so that clones and worktrees share what they compile.
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND}" -E env "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" CCACHE_NOHASHDIR=true
+    "${BOLIDE_CCACHE}")
 endif()
 
+# What every target shares. Warnings and sanitizers are for building Bolide, not for who links an installed copy.
 add_library(bolide_flags INTERFACE)
-target_include_directories(bolide_flags INTERFACE "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>")
-target_compile_options(bolide_flags INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wno-missing-field-initializers)
+target_compile_features(bolide_flags INTERFACE cxx_std_20)
+target_include_directories(bolide_flags INTERFACE "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>"
+  "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>" "$<INSTALL_INTERFACE:include>")
+set(flags -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wno-missing-field-initializers)
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   # GCC 12 warns of overlapping copies inside its own std::string operator+ (GCC PR 105651).
-  target_compile_options(bolide_flags INTERFACE -Wno-restrict)
+  list(APPEND flags -Wno-restrict)
 endif()
 if(BOLIDE_WARNINGS_AS_ERRORS)
-  target_compile_options(bolide_flags INTERFACE -Werror)
+  list(APPEND flags -Werror)
 endif()
 if(BOLIDE_SANITIZE)
-  target_compile_options(bolide_flags INTERFACE -fsanitize=${BOLIDE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
-  target_link_options(bolide_flags INTERFACE -fsanitize=${BOLIDE_SANITIZE})
+  list(APPEND flags -fsanitize=${BOLIDE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(bolide_flags INTERFACE "$<BUILD_INTERFACE:-fsanitize=${BOLIDE_SANITIZE}>")
 endif()
+target_compile_options(bolide_flags INTERFACE "$<BUILD_INTERFACE:${flags}>")
 
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)

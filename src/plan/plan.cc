@@ -156,18 +156,18 @@ Result<Plan> make_plan(const Graph& graph, const WeightStore& weights, const Ker
   const auto operand = [&](ValueId id) {
     const Value& value = graph.value(id);
     const Place where = place[static_cast<size_t>(id)];
-    Operand operand;
-    operand.type = value.type;
-    operand.value = id;
+    Operand made;
+    made.type = value.type;
+    made.value = id;
     if (value.kind == ValueKind::kInput) {
-      operand.kind = Operand::Kind::kInput;
+      made.kind = Operand::Kind::kInput;
     } else if (value.kind == ValueKind::kNode && value.type.dtype != DType::kNone) {
-      operand.kind = Operand::Kind::kArena;
-      operand.offset = offsets[static_cast<size_t>(where.root)];
-      operand.column = where.column;
-      operand.row_stride = graph.type(where.root).last().factor;
+      made.kind = Operand::Kind::kArena;
+      made.offset = offsets[static_cast<size_t>(where.root)];
+      made.column = where.column;
+      made.row_stride = graph.type(where.root).last().factor;
     }
-    return operand;
+    return made;
   };
 
   for (const NodeId id : graph.order()) {
