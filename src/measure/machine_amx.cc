@@ -20,8 +20,9 @@ static_assert(sizeof(TileConfig) == 64);
 // Not _tile_loadconfig: g++ 12 does not know that it reads memory and drops the stores before it.
 void configure(const TileConfig& config) { asm volatile("ldtilecfg %0" : : "m"(config) : "memory"); }
 
-// Fills tiles 4 to 7 with `bytes`, and 0 to 3 with zeros.
+// Fills tiles 4 to 7 with the 1024 `bytes`, and 0 to 3 with zeros.
 void load_tiles(const uint8_t* bytes) {
+  asm volatile("" : : : "memory");  // nor does g++ 12 know that _tile_loadd reads memory
   _tile_zero(0);
   _tile_zero(1);
   _tile_zero(2);
