@@ -10,8 +10,8 @@ namespace bolide::detail {
 [[noreturn]] void check_failed(const char* file, int line, const char* condition, std::string_view text);
 }  // namespace bolide::detail
 
-#define BOLIDE_CHECK(condition, ...)                                                                      \
-  do {                                                                                                    \
-    if (!(condition)) [[unlikely]]                                                                        \
-      ::bolide::detail::check_failed(__FILE__, __LINE__, #condition, ::fmt::format("" __VA_ARGS__));      \
+#define BOLIDE_CHECK(condition, ...)                                                                 \
+  do {                                                                                               \
+    if (!(condition)) [[unlikely]]                                                                   \
+      ::bolide::detail::check_failed(__FILE__, __LINE__, #condition, ::fmt::format("" __VA_ARGS__)); \
   } while (false)

@@ -35,11 +35,14 @@ Error errno_error(const std::filesystem::path& path, std::string_view what) {
 }
 
 Result<uint64_t> regular_size(const std::filesystem::path& path, int fd) {
-  struct stat status {};
+  struct stat status{};
   if (::fstat(fd, &status) != 0) return errno_error(path, "cannot be examined");
-  if (S_ISDIR(status.st_mode)) return error(Code::kInvalid, fmt::format("{}: is a directory, not a file", path.string()));
+  if (S_ISDIR(status.st_mode))
+    return error(Code::kInvalid, fmt::format("{}: is a directory, not a file", path.string()));
   if (!S_ISREG(status.st_mode))
-    return error(Code::kInvalid, fmt::format("{}: is not a regular file (a pipe or device cannot be mapped); save it to a file first", path.string()));
+    return error(Code::kInvalid,
+                 fmt::format("{}: is not a regular file (a pipe or device cannot be mapped); save it to a file first",
+                             path.string()));
   return static_cast<uint64_t>(status.st_size);
 }
 
@@ -60,7 +63,9 @@ Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
   mapped.data_ = static_cast<const std::byte*>(data);
   mapped.size_ = size;
   if (as_text(mapped.bytes()).starts_with(kLfsMagic))
-    return error(Code::kInvalid, fmt::format("{}: is a Git LFS pointer, not the file itself; run `git lfs pull` in its folder", path.string()));
+    return error(
+        Code::kInvalid,
+        fmt::format("{}: is a Git LFS pointer, not the file itself; run `git lfs pull` in its folder", path.string()));
   return mapped;
 }
 
@@ -87,7 +92,8 @@ void MappedFile::release(size_t offset, size_t size) const {
 }
 
 void MappedFile::release(Bytes part) const {
-  if (part.data() >= data_ && part.data() < data_ + size_) release(static_cast<size_t>(part.data() - data_), part.size());
+  if (part.data() >= data_ && part.data() < data_ + size_)
+    release(static_cast<size_t>(part.data() - data_), part.size());
 }
 
 Result<std::string> read_file(const std::filesystem::path& path, uint64_t bytes_max) {
@@ -95,7 +101,8 @@ Result<std::string> read_file(const std::filesystem::path& path, uint64_t bytes_
   if (file.fd < 0) return errno_error(path, "cannot be opened");
   BOLIDE_TRY(const uint64_t size, regular_size(path, file.fd));
   if (size > bytes_max)
-    return error(Code::kInvalid, fmt::format("{}: has {} bytes; at most {} are read here", path.string(), size, bytes_max));
+    return error(Code::kInvalid,
+                 fmt::format("{}: has {} bytes; at most {} are read here", path.string(), size, bytes_max));
   std::string text(size, '\0');
   size_t done = 0;
   while (done < size) {

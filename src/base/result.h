@@ -50,7 +50,7 @@ class [[nodiscard]] Result {
  public:
   using value_type = T;
 
-  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}  // NOLINT(google-explicit-constructor)
+  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}      // NOLINT(google-explicit-constructor)
   Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}  // NOLINT(google-explicit-constructor)
   template <class U>
     requires(std::is_convertible_v<U, T> && !std::is_same_v<std::remove_cvref_t<U>, T> &&
@@ -135,10 +135,10 @@ inline Result<> ok() { return {}; }
   auto name = (expression);                                     \
   if (!name.has_value()) return std::move(name).error();        \
   declaration = *std::move(name)
-#define BOLIDE_TRY_VOID_(expression)                                                             \
-  do {                                                                                           \
-    if (auto bolide_try_result = (expression); !bolide_try_result.has_value())                   \
-      return std::move(bolide_try_result).error();                                               \
+#define BOLIDE_TRY_VOID_(expression)                                           \
+  do {                                                                         \
+    if (auto bolide_try_result = (expression); !bolide_try_result.has_value()) \
+      return std::move(bolide_try_result).error();                             \
   } while (false)
 
 }  // namespace bolide

@@ -9,9 +9,22 @@ namespace bolide {
 
 enum class DType : uint8_t {
   kNone,  // no storage: ordering edges of the graph
-  kF64, kF32, kF16, kBF16, kF8E4M3, kF8E5M2,
-  kI64, kI32, kI16, kI8, kI4,
-  kU64, kU32, kU16, kU8, kU4,
+  kF64,
+  kF32,
+  kF16,
+  kBF16,
+  kF8E4M3,
+  kF8E5M2,
+  kI64,
+  kI32,
+  kI16,
+  kI8,
+  kI4,
+  kU64,
+  kU32,
+  kU16,
+  kU8,
+  kU4,
   kBool,
 };
 

@@ -58,7 +58,7 @@ inline uint8_t f32_to_f8e4m3(float f) {
   const uint32_t magnitude = bits & 0x7fffffffu;
   if (magnitude > 0x7f800000u) return static_cast<uint8_t>(sign | 0x7fu);
   if (magnitude >= 0x43e00000u) return static_cast<uint8_t>(sign | 0x7eu);
-  if (magnitude < 0x3c800000u) {  // below 2^-6: subnormal, steps of 2^-9
+  if (magnitude < 0x3c800000u) {                                      // below 2^-6: subnormal, steps of 2^-9
     const float shifted = std::bit_cast<float>(magnitude) + 0x1p14f;  // ulp of 2^14 is 2^-9
     return static_cast<uint8_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x46800000u));
   }

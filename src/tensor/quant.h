@@ -20,11 +20,11 @@ enum class BlockLayout : uint8_t {
 
 struct QuantScheme {
   std::string_view name;  // "q4_1"
-  DType code;             // what a code is before scaling (kU4 for q4_1; k-quants with 3, 5, 6 bits name the next wider)
-  DType scale;            // type of the innermost stored scale
-  DType zero;             // type of the stored minimum or zero point; kNone if symmetric
-  int32_t group_k;        // elements of K that share one innermost scale
-  int32_t group_n;        // rows that share a scale; 1 for every block scheme
+  DType code;       // what a code is before scaling (kU4 for q4_1; k-quants with 3, 5, 6 bits name the next wider)
+  DType scale;      // type of the innermost stored scale
+  DType zero;       // type of the stored minimum or zero point; kNone if symmetric
+  int32_t group_k;  // elements of K that share one innermost scale
+  int32_t group_n;  // rows that share a scale; 1 for every block scheme
   BlockLayout layout;
   int32_t block_elements;
   int32_t block_bytes;
@@ -40,8 +40,10 @@ inline constexpr QuantScheme kQ3_K{"q3_k", DType::kI4, DType::kI8, DType::kNone,
 inline constexpr QuantScheme kQ4_K{"q4_k", DType::kU4, DType::kU8, DType::kU8, 32, 1, BlockLayout::kBlock, 256, 144};
 inline constexpr QuantScheme kQ5_K{"q5_k", DType::kU8, DType::kU8, DType::kU8, 32, 1, BlockLayout::kBlock, 256, 176};
 inline constexpr QuantScheme kQ6_K{"q6_k", DType::kI8, DType::kI8, DType::kNone, 16, 1, BlockLayout::kBlock, 256, 210};
-inline constexpr QuantScheme kIQ4_NL{"iq4_nl", DType::kI8, DType::kF16, DType::kNone, 32, 1, BlockLayout::kBlock, 32, 18};
-inline constexpr QuantScheme kIQ4_XS{"iq4_xs", DType::kI8, DType::kI8, DType::kNone, 32, 1, BlockLayout::kBlock, 256, 136};
+inline constexpr QuantScheme kIQ4_NL{"iq4_nl", DType::kI8, DType::kF16, DType::kNone, 32, 1, BlockLayout::kBlock,
+                                     32,       18};
+inline constexpr QuantScheme kIQ4_XS{"iq4_xs", DType::kI8,          DType::kI8, DType::kNone, 32,
+                                     1,        BlockLayout::kBlock, 256,        136};
 
 // Every block scheme above.
 std::span<const QuantScheme* const> block_schemes();

@@ -11,7 +11,8 @@ std::string to_string(const Shape& shape) { return fmt::format("[{}]", fmt::join
 
 size_t row_bytes(DType dtype, const QuantScheme* quant, int64_t k) {
   if (quant != nullptr && quant->layout == BlockLayout::kBlock)
-    return static_cast<size_t>(k) / static_cast<size_t>(quant->block_elements) * static_cast<size_t>(quant->block_bytes);
+    return static_cast<size_t>(k) / static_cast<size_t>(quant->block_elements) *
+           static_cast<size_t>(quant->block_bytes);
   return (static_cast<size_t>(k) * static_cast<size_t>(bits_of(dtype)) + 7) / 8;
 }
 
@@ -46,16 +47,16 @@ size_t available_bytes() {
 Result<Buffer> Buffer::host(size_t bytes) {
   if (bytes == 0) return Buffer();
   const auto refused = [&](size_t available) {
-    return error(Code::kOutOfMemory, fmt::format("{:.1f} MB of memory asked for, {:.1f} MB available",
-                                                 static_cast<double>(bytes) / 1e6, static_cast<double>(available) / 1e6));
+    return error(Code::kOutOfMemory,
+                 fmt::format("{:.1f} MB of memory asked for, {:.1f} MB available", static_cast<double>(bytes) / 1e6,
+                             static_cast<double>(available) / 1e6));
   };
   if (bytes > (64u << 20)) {
     if (const size_t available = available_bytes(); bytes > available) return refused(available);
   }
   void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED) return refused(available_bytes());
-  return Buffer(static_cast<std::byte*>(data), bytes, DeviceId{},
-                [](std::byte* p, size_t size) { ::munmap(p, size); });
+  return Buffer(static_cast<std::byte*>(data), bytes, DeviceId{}, [](std::byte* p, size_t size) { ::munmap(p, size); });
 }
 
 }  // namespace bolide

@@ -1,0 +1,126 @@
+#include "ir/graph.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <unordered_set>
+
+namespace bolide {
+
+std::string_view op_name(const Op& op) {
+  return std::visit([](const auto& o) { return std::decay_t<decltype(o)>::kName; }, op);
+}
+
+ValueId Graph::add_input(std::string name, ValueType type) {
+  values_.push_back({ValueKind::kInput, std::move(type), std::move(name), {}, -1});
+  return static_cast<ValueId>(values_.size() - 1);
+}
+
+ValueId Graph::add_weight(std::vector<WeightPart> parts, ValueType type) {
+  for (size_t i = 0; i < values_.size(); ++i)
+    if (values_[i].kind == ValueKind::kWeight && values_[i].parts == parts && values_[i].type == type)
+      return static_cast<ValueId>(i);
+  values_.push_back({ValueKind::kWeight, std::move(type), "", std::move(parts), -1});
+  return static_cast<ValueId>(values_.size() - 1);
+}
+
+Result<NodeId> Graph::make(Op op, std::span<const ValueId> in, std::string name) {
+  std::vector<ValueType> types;
+  for (const ValueId id : in) {
+    BOLIDE_CHECK(id >= 0 && static_cast<size_t>(id) < values_.size(), "{}: input value {}", name, id);
+    types.push_back(type(id));
+  }
+  auto out_types = infer_types(op, types).context(fmt::format("{} ({})", name, op_name(op)));
+  BOLIDE_TRY(std::vector<ValueType> outs, std::move(out_types));
+  const auto id = static_cast<NodeId>(nodes_.size());
+  Node node{std::move(op), {in.begin(), in.end()}, {}, std::move(name)};
+  for (ValueType& out : outs) {
+    values_.push_back({ValueKind::kNode, std::move(out), "", {}, id});
+    node.out.push_back(static_cast<ValueId>(values_.size() - 1));
+  }
+  nodes_.push_back(std::move(node));
+  return id;
+}
+
+Result<NodeId> Graph::add(Op op, std::span<const ValueId> in, std::string name) {
+  BOLIDE_TRY(const NodeId id, make(std::move(op), in, std::move(name)));
+  order_.push_back(id);
+  return id;
+}
+
+Result<NodeId> Graph::insert_before(NodeId position, Op op, std::span<const ValueId> in, std::string name) {
+  BOLIDE_TRY(const NodeId id, make(std::move(op), in, std::move(name)));
+  const auto at = std::find(order_.begin(), order_.end(), position);
+  BOLIDE_CHECK(at != order_.end(), "node {} is not in the graph", position);
+  order_.insert(at, id);
+  return id;
+}
+
+void Graph::add_output(std::string name, ValueId value) { outputs_.push_back({std::move(name), value}); }
+
+ValueId Graph::input(std::string_view name) const {
+  for (size_t i = 0; i < values_.size(); ++i)
+    if (values_[i].kind == ValueKind::kInput && values_[i].name == name) return static_cast<ValueId>(i);
+  return kNoValue;
+}
+
+ValueId Graph::output(std::string_view name) const {
+  for (const Output& output : outputs_)
+    if (output.name == name) return output.value;
+  return kNoValue;
+}
+
+std::vector<std::vector<NodeId>> Graph::users() const {
+  std::vector<std::vector<NodeId>> users(values_.size());
+  for (const NodeId id : order_)
+    for (const ValueId value : node(id).in) {
+      auto& list = users[static_cast<size_t>(value)];
+      if (list.empty() || list.back() != id) list.push_back(id);
+    }
+  return users;
+}
+
+void Graph::replace_uses(ValueId from, ValueId to) {
+  for (const NodeId id : order_) std::replace(node(id).in.begin(), node(id).in.end(), from, to);
+  for (Output& output : outputs_)
+    if (output.value == from) output.value = to;
+}
+
+void Graph::remove(NodeId id) {
+  node(id).removed = true;
+  std::erase(order_, id);
+}
+
+Result<> Graph::verify() const {
+  std::vector<bool> defined(values_.size());
+  for (size_t i = 0; i < values_.size(); ++i) defined[i] = values_[i].kind != ValueKind::kNode;
+  std::unordered_set<std::string_view> names;
+  const auto refuse = [](const Node& node, std::string text) {
+    return error(Code::kInternal, fmt::format("graph: {} ({}): {}", node.name, op_name(node.op), text));
+  };
+  for (const NodeId id : order_) {
+    const Node& n = node(id);
+    if (!names.insert(n.name).second) return refuse(n, "a second node of this name");
+    std::vector<ValueType> in;
+    for (const ValueId value : n.in) {
+      if (!defined[static_cast<size_t>(value)]) return refuse(n, fmt::format("reads %{} before it is made", value));
+      in.push_back(type(value));
+    }
+    auto inferred = infer_types(n.op, in);
+    if (!inferred) return refuse(n, inferred.error().text);
+    if (inferred->size() != n.out.size()) return refuse(n, "has another number of outputs than its op");
+    for (size_t i = 0; i < n.out.size(); ++i) {
+      if ((*inferred)[i] != type(n.out[i]))
+        return refuse(n, fmt::format("output {} is {}, its op makes {}", i, to_string(type(n.out[i])),
+                                     to_string((*inferred)[i])));
+      if (value(n.out[i]).producer != id) return refuse(n, "does not own its output");
+      defined[static_cast<size_t>(n.out[i])] = true;
+    }
+  }
+  for (const Output& output : outputs_)
+    if (output.value < 0 || !defined[static_cast<size_t>(output.value)])
+      return error(Code::kInternal, fmt::format("graph: output {} is never made", output.name));
+  return {};
+}
+
+}  // namespace bolide

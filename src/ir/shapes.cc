@@ -1,0 +1,249 @@
+// Shape and cost functions, one overload per op.
+#include <fmt/format.h>
+
+#include "ir/graph.h"
+
+namespace bolide {
+namespace {
+
+using Types = std::span<const ValueType>;
+using Outs = Result<std::vector<ValueType>>;
+
+Error misfit(std::string text) { return error(Code::kInvalid, std::move(text)); }
+
+Result<> arity(Types in, size_t want) {
+  if (in.size() != want) return misfit(fmt::format("takes {} inputs, got {}", want, in.size()));
+  return {};
+}
+
+// in[i] is of this rank; `what` names it in the error.
+Result<> rank(Types in, size_t i, size_t want, std::string_view what) {
+  if (in[i].dims.size() != want) return misfit(fmt::format("{} is {}, expected {} dims", what, to_string(in[i]), want));
+  return {};
+}
+
+Result<> activations(Types in, size_t i, std::string_view what) {
+  BOLIDE_TRY(rank(in, i, 2, what));
+  if (in[i].dtype != DType::kF32) return misfit(fmt::format("{} is {}, expected f32", what, to_string(in[i])));
+  return {};
+}
+
+Result<> last_dim(Types in, size_t i, Dim want, std::string_view what) {
+  if (in[i].last() != want)
+    return misfit(fmt::format("{} is {}, its last dim should be {}", what, to_string(in[i]), want.factor));
+  return {};
+}
+
+Result<> same(Types in, size_t a, size_t b, std::string_view what) {
+  if (in[a].dims != in[b].dims)
+    return misfit(fmt::format("{}: {} and {} differ", what, to_string(in[a]), to_string(in[b])));
+  return {};
+}
+
+Outs infer(const Embed&, Types in) {
+  BOLIDE_TRY(arity(in, 2));
+  BOLIDE_TRY(rank(in, 0, 1, "ids"));
+  BOLIDE_TRY(rank(in, 1, 2, "table"));
+  return std::vector{f32({in[0].dims[0], in[1].dims[1]})};
+}
+
+Outs infer(const RmsNorm& op, Types in) {
+  BOLIDE_TRY(arity(in, 2));
+  BOLIDE_TRY(activations(in, 0, "x"));
+  BOLIDE_TRY(rank(in, 1, 1, "weight"));
+  if (op.group == 0) {
+    BOLIDE_TRY(last_dim(in, 1, in[0].last(), "weight"));
+  } else {
+    BOLIDE_TRY(last_dim(in, 1, op.group, "weight"));
+    if (op.group < 0 || in[0].last().factor % op.group != 0)
+      return misfit(fmt::format("x {} does not divide into groups of {}", to_string(in[0]), op.group));
+  }
+  return std::vector{in[0]};
+}
+
+Outs infer(const AddRmsNorm&, Types in) {
+  BOLIDE_TRY(arity(in, 3));
+  BOLIDE_TRY(activations(in, 0, "x"));
+  BOLIDE_TRY(same(in, 0, 1, "x and residual"));
+  BOLIDE_TRY(rank(in, 2, 1, "weight"));
+  BOLIDE_TRY(last_dim(in, 2, in[0].last(), "weight"));
+  return std::vector{in[0], in[0]};
+}
+
+Outs infer(const LayerNorm&, Types in) {
+  BOLIDE_TRY(arity(in, 3));
+  BOLIDE_TRY(activations(in, 0, "x"));
+  for (const size_t i : {1, 2}) {
+    BOLIDE_TRY(rank(in, i, 1, "weight and bias"));
+    BOLIDE_TRY(last_dim(in, i, in[0].last(), "weight and bias"));
+  }
+  return std::vector{in[0]};
+}
+
+Outs infer(const Linear& op, Types in) {
+  BOLIDE_TRY(arity(in, 2 + size_t{op.has_bias} + size_t{op.has_residual}));
+  BOLIDE_TRY(activations(in, 0, "x"));
+  BOLIDE_TRY(rank(in, 1, 2, "weight"));
+  BOLIDE_TRY(last_dim(in, 1, in[0].last(), "weight"));
+  const Dim n = in[1].dims[0];
+  if (op.has_bias) {
+    BOLIDE_TRY(rank(in, 2, 1, "bias"));
+    BOLIDE_TRY(last_dim(in, 2, n, "bias"));
+  }
+  const ValueType out = f32({in[0].dims[0], n});
+  if (op.has_residual && in.back().dims != out.dims)
+    return misfit(fmt::format("residual is {}, the product {}", to_string(in.back()), to_string(out)));
+  return std::vector{out};
+}
+
+Result<> heads(Types in, size_t i, int64_t count, int64_t head_dim, std::string_view what) {
+  BOLIDE_TRY(activations(in, i, what));
+  if (head_dim <= 0 || count <= 0) return misfit("head count and head dim must be positive");
+  return last_dim(in, i, count * head_dim, what);
+}
+
+Result<> rope_fits(const RopeSpec& rope, int64_t head_dim) {
+  const auto half = static_cast<size_t>(rope.rotary_dim / 2);
+  if (rope.rotary_dim <= 0 || rope.rotary_dim % 2 != 0 || rope.rotary_dim > head_dim || rope.inv_freq.size() != half ||
+      (rope.kind == RopeKind::kLong && rope.inv_freq_long.size() != half))
+    return misfit(fmt::format("rotary dim {} with {} frequencies does not fit head dim {}", rope.rotary_dim,
+                              rope.inv_freq.size(), head_dim));
+  return {};
+}
+
+Outs infer(const Rope& op, Types in) {
+  BOLIDE_TRY(arity(in, 2));
+  BOLIDE_TRY(activations(in, 0, "x"));
+  BOLIDE_TRY(rank(in, 1, 1, "positions"));
+  BOLIDE_TRY(rope_fits(op.rope, op.head_dim));
+  if (op.head_dim <= 0 || in[0].last().factor % op.head_dim != 0)
+    return misfit(fmt::format("x {} does not divide into heads of {}", to_string(in[0]), op.head_dim));
+  return std::vector{in[0]};
+}
+
+Outs infer(const KvWrite& op, Types in) {
+  BOLIDE_TRY(arity(in, 2));
+  BOLIDE_TRY(heads(in, 0, op.kv_heads, op.head_dim, "k"));
+  BOLIDE_TRY(heads(in, 1, op.kv_heads, op.head_dim, "v"));
+  return std::vector{order_edge()};
+}
+
+Outs infer(const RopeKvWrite& op, Types in) {
+  BOLIDE_TRY(arity(in, 4));
+  BOLIDE_TRY(heads(in, 0, op.heads, op.head_dim, "q"));
+  BOLIDE_TRY(heads(in, 1, op.kv_heads, op.head_dim, "k"));
+  BOLIDE_TRY(heads(in, 2, op.kv_heads, op.head_dim, "v"));
+  BOLIDE_TRY(rank(in, 3, 1, "positions"));
+  BOLIDE_TRY(rope_fits(op.rope, op.head_dim));
+  return std::vector{in[0], order_edge()};
+}
+
+Outs infer(const PagedAttention& op, Types in) {
+  BOLIDE_TRY(arity(in, 2));
+  BOLIDE_TRY(heads(in, 0, op.heads, op.head_dim, "q"));
+  if (op.kv_heads <= 0 || op.heads % op.kv_heads != 0)
+    return misfit(fmt::format("{} query heads do not divide into {} key-value heads", op.heads, op.kv_heads));
+  return std::vector{in[0]};
+}
+
+Outs infer(const GatedAct&, Types in) {
+  if (in.size() == 2) {
+    BOLIDE_TRY(activations(in, 0, "gate"));
+    BOLIDE_TRY(same(in, 0, 1, "gate and up"));
+    return std::vector{in[0]};
+  }
+  BOLIDE_TRY(arity(in, 1));
+  BOLIDE_TRY(activations(in, 0, "gate|up"));
+  if (in[0].last().factor % 2 != 0) return misfit(fmt::format("gate|up {} does not halve", to_string(in[0])));
+  return std::vector{f32({in[0].dims[0], Dim(in[0].last().factor / 2)})};
+}
+
+Outs infer(const Activate&, Types in) {
+  BOLIDE_TRY(arity(in, 1));
+  BOLIDE_TRY(activations(in, 0, "x"));
+  return std::vector{in[0]};
+}
+
+Outs infer(const Add&, Types in) {
+  BOLIDE_TRY(arity(in, 2));
+  BOLIDE_TRY(activations(in, 0, "x"));
+  BOLIDE_TRY(same(in, 0, 1, "x and y"));
+  return std::vector{in[0]};
+}
+
+Outs infer(const MoeFfn& op, Types in) {
+  BOLIDE_TRY(arity(in, 4));
+  BOLIDE_TRY(activations(in, 0, "x"));
+  BOLIDE_TRY(rank(in, 1, 2, "router"));
+  BOLIDE_TRY(rank(in, 2, 3, "gate|up"));
+  BOLIDE_TRY(rank(in, 3, 3, "down"));
+  const Dim e = in[0].last();
+  if (op.experts <= 0 || op.top_k <= 0 || op.top_k > op.experts)
+    return misfit(fmt::format("{} of {} experts", op.top_k, op.experts));
+  const Dim f = in[3].last();
+  const std::vector<Dim> gate_up = {op.experts, Dim(2 * f.factor), e};
+  const std::vector<Dim> down = {op.experts, e, f};
+  if (in[1].dims != std::vector<Dim>{op.experts, e} || in[2].dims != gate_up || in[3].dims != down)
+    return misfit(fmt::format("router {}, gate|up {} and down {} do not fit x {}", to_string(in[1]), to_string(in[2]),
+                              to_string(in[3]), to_string(in[0])));
+  return std::vector{in[0]};
+}
+
+Outs infer(const GatherRows&, Types in) {
+  BOLIDE_TRY(arity(in, 2));
+  BOLIDE_TRY(activations(in, 0, "x"));
+  BOLIDE_TRY(rank(in, 1, 1, "rows"));
+  return std::vector{f32({in[1].dims[0], in[0].last()})};
+}
+
+Outs infer(const Slice& op, Types in) {
+  BOLIDE_TRY(arity(in, 1));
+  BOLIDE_TRY(activations(in, 0, "x"));
+  if (op.begin < 0 || op.count <= 0 || op.begin + op.count > in[0].last().factor)
+    return misfit(fmt::format("columns [{}, {}) of {}", op.begin, op.begin + op.count, to_string(in[0])));
+  return std::vector{f32({in[0].dims[0], Dim(op.count)})};
+}
+
+Outs infer(const Sample&, Types in) {
+  BOLIDE_TRY(arity(in, 1));
+  BOLIDE_TRY(activations(in, 0, "logits"));
+  return std::vector{i32({in[0].dims[0]}), f32({in[0].dims[0]})};
+}
+
+}  // namespace
+
+Result<std::vector<ValueType>> infer_types(const Op& op, std::span<const ValueType> in) {
+  return std::visit([&](const auto& o) { return infer(o, in); }, op);
+}
+
+Cost cost_of(const Op& op, std::span<const ValueType> in, std::span<const ValueType> out, const SymbolValues& sizes,
+             double context) {
+  Cost cost;
+  for (const ValueType& type : in) cost.bytes += static_cast<double>(type.bytes(sizes));
+  for (const ValueType& type : out) cost.bytes += static_cast<double>(type.bytes(sizes));
+  const auto rows = in.empty() ? 0. : static_cast<double>(in[0].at(sizes)[0]);
+  if (std::holds_alternative<Slice>(op)) {
+    cost.bytes = 0;
+  } else if (std::holds_alternative<Embed>(op)) {
+    cost.bytes = static_cast<double>(in[0].bytes(sizes)) + 2 * static_cast<double>(out[0].bytes(sizes));
+  } else if (std::holds_alternative<Linear>(op)) {
+    cost.flops = 2 * rows * static_cast<double>(in[1].dims[0].factor) * static_cast<double>(in[1].dims[1].factor);
+  } else if (const auto* moe = std::get_if<MoeFfn>(&op)) {
+    const double expert = 3 * static_cast<double>(in[3].dims[1].factor) * static_cast<double>(in[3].dims[2].factor);
+    cost.flops = 2 * rows * expert * static_cast<double>(moe->top_k);
+    const double used = std::min(1., rows * static_cast<double>(moe->top_k) / static_cast<double>(moe->experts));
+    const auto experts_bytes = static_cast<double>(in[2].bytes(sizes) + in[3].bytes(sizes));
+    cost.bytes -= experts_bytes * (1 - used);
+  } else if (const auto* attention = std::get_if<PagedAttention>(&op)) {
+    const double seen = attention->window > 0 ? std::min(context, static_cast<double>(attention->window)) : context;
+    cost.flops = 4 * rows * seen * static_cast<double>(attention->heads * attention->head_dim);
+    // Two bytes an element: the default cache type.
+    cost.bytes += 4 * static_cast<double>(sizes[Symbol::kSequences]) * seen *
+                  static_cast<double>(attention->kv_heads * attention->head_dim);
+  } else {
+    for (const ValueType& type : out) cost.flops += static_cast<double>(type.bytes(sizes)) / 4 * 4;
+  }
+  return cost;
+}
+
+}  // namespace bolide

@@ -1,0 +1,66 @@
+// One step's data for kernels, plan and engine: plain views over fixed-address buffers. Who fills what: the engine
+// fills everything before Executor::run; kernels only read it (and write the KV pools and sampling outputs).
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "ir/type.h"
+#include "tensor/dtype.h"
+
+namespace bolide {
+
+// One layer's pools: k and v, each [blocks, G, P, D]. P tokens a block: with P = the whole context and one block a
+// sequence the same kernels read a contiguous cache.
+struct KvLayer {
+  std::byte* k = nullptr;
+  std::byte* v = nullptr;
+};
+
+struct KvView {
+  DType dtype = DType::kBF16;  // kF32 or kBF16
+  int32_t block_tokens = 16;   // P
+  int32_t kv_heads = 0;        // G
+  int32_t head_dim = 0;        // D
+  std::span<const KvLayer> layers;
+
+  // Elements between two blocks of one pool.
+  int64_t block_stride() const { return int64_t{kv_heads} * block_tokens * head_dim; }
+};
+
+// How one row of logits becomes a token. Greedy if temperature is 0. Applied in this order, as transformers does:
+// penalties, bias, temperature, top_k, top_p, min_p; then the draw.
+struct SamplingRow {
+  float temperature = 0;
+  float top_p = 1;
+  float min_p = 0;
+  float repetition_penalty = 1;  // over the whole history (Keskar et al. 2019, arXiv:1909.05858)
+  float presence_penalty = 0;    // over generated tokens only, as OpenAI's API defines it
+  float frequency_penalty = 0;
+  int32_t top_k = 0;  // 0: off
+  uint64_t seed = 0;
+  uint64_t request = 0;              // draws are keyed by (seed, request, position): what else runs does not matter
+  int64_t position = 0;              // of the token to draw
+  const int32_t* history = nullptr;  // prompt and generated ids
+  int32_t history_count = 0;
+  int32_t prompt_count = 0;  // the first prompt_count of history are the prompt
+
+  bool needs_history() const { return repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0; }
+};
+
+struct BatchInputs {
+  const int32_t* ids = nullptr;          // [T]
+  const int32_t* positions = nullptr;    // [T]
+  const int32_t* rows = nullptr;         // [R] tokens whose logits are wanted, ascending
+  const int32_t* cu_tokens = nullptr;    // [S + 1]: tokens of sequence s are [cu_tokens[s], cu_tokens[s + 1])
+  const int32_t* context = nullptr;      // [S] cached tokens once this step's are written
+  const int32_t* rope_length = nullptr;  // [S] length that decides dynamic and long rope; at least context
+  const int32_t* block_table = nullptr;  // [S, block_table_stride] block numbers
+  const int64_t* slots = nullptr;        // [T] block * P + offset at which the token's key and value are stored
+  int32_t block_table_stride = 0;
+  SymbolValues sizes;  // T, S, R
+  KvView kv;
+  std::span<const SamplingRow> sampling;  // [R], or empty if the plan has no Sample
+};
+
+}  // namespace bolide

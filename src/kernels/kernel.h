@@ -1,0 +1,89 @@
+// The contract between plan and kernels: Problem (what is to be computed) > Kernel and Tactic (how).
+//
+// A kernel is a constexpr row in an explicit list (kernels/lists.h), fastest first, reference last. The plan asks each
+// row in turn whether it supports the problem; the tuner may measure several. No kernel sees a Graph.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <span>
+#include <string_view>
+
+#include "base/result.h"
+#include "device/device.h"
+#include "ir/graph.h"
+#include "kernels/batch.h"
+#include "tensor/tensor.h"
+
+namespace bolide {
+
+// What is to be computed. `sizes` is the bucket: the largest T, S and R that the plan will run with.
+struct Problem {
+  const Op* op = nullptr;
+  std::span<const ValueType> in, out;
+  SymbolValues sizes;
+  const DeviceInfo* device = nullptr;
+};
+
+// Plain data: a tiling or a library's algorithm. Default-constructed: the kernel's own choice.
+struct Tactic {
+  std::array<std::byte, 64> bytes{};
+  std::string_view name;
+};
+
+// The rows of a weight, wherever the checkpoint keeps them: `row(i)` is a contiguous row of k elements.
+struct WeightRows {
+  DType dtype = DType::kF32;
+  const QuantScheme* quant = nullptr;
+  int64_t rows = 0;  // all leading axes flattened
+  int64_t k = 0;
+  struct Run {
+    const std::byte* data;  // `rows` rows, row_bytes apart
+    int64_t rows;
+  };
+  std::span<const Run> runs;
+  size_t row_bytes = 0;
+
+  const std::byte* row(int64_t i) const {
+    for (const Run& run : runs) {
+      if (i < run.rows) return run.data + static_cast<size_t>(i) * row_bytes;
+      i -= run.rows;
+    }
+    return nullptr;
+  }
+};
+
+// A layout of weights that a kernel reads. Chosen once per weight for all buckets; lossless, so that an engine opened
+// on another processor can be repacked.
+struct Packing {
+  std::string_view name;
+  // Bytes of the packed weight; 0 if this packing cannot hold it.
+  size_t (*bytes)(const ValueType& weight);
+  // Fills dst (zeroed, 64-byte aligned). Errors: NaN or infinite weights or scales.
+  Result<> (*pack)(const ValueType& weight, const WeightRows& source, MutableBytes dst, Workers& workers);
+  // Writes the rows back in the source's layout, bit for bit for block schemes: proves that nothing was lost.
+  Result<> (*unpack)(const ValueType& weight, Bytes packed, MutableBytes rows, Workers& workers);
+};
+
+// One execution. in[i] of a packed weight has data = the packed bytes and the weight's own shape, dtype and quant.
+struct Launch {
+  const Op* op = nullptr;
+  std::span<const TensorView> in, out;
+  MutableBytes workspace;  // as many bytes as `workspace` asked for, 64-byte aligned, contents arbitrary
+  const Tactic* tactic = nullptr;
+  const BatchInputs* batch = nullptr;
+};
+
+struct Kernel {
+  std::string_view name;  // "linear_q4_vnni": op, what is special, instruction set
+  DeviceKind device = DeviceKind::kCpu;
+  bool (*supports)(const Problem&) = nullptr;
+  // Bytes of scratch for the largest sizes of the problem; null: none.
+  size_t (*workspace)(const Problem&) = nullptr;
+  Result<> (*launch)(const Launch&, Stream&) = nullptr;
+  // The packing that operand `i` must have; null function or null result: the checkpoint's own rows (1-D weights are
+  // always handed over as f32).
+  const Packing* (*packing)(const Problem&, int operand) = nullptr;
+};
+
+}  // namespace bolide

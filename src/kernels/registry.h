@@ -1,0 +1,28 @@
+// KernelRegistry: every kernel of one device, in explicit lists, fastest first, reference last.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "kernels/kernel.h"
+
+namespace bolide {
+
+class KernelRegistry {
+ public:
+  explicit KernelRegistry(std::span<const std::span<const Kernel>> lists);
+
+  // Kernels that support the problem, in list order: the first is the heuristic's choice.
+  std::vector<const Kernel*> candidates(const Problem& problem) const;
+  // nullptr if no kernel has that name.
+  const Kernel* find(std::string_view name) const;
+  std::span<const Kernel* const> all() const { return kernels_; }
+
+ private:
+  std::vector<const Kernel*> kernels_;
+};
+
+// kernels/lists_cpu.cc: the CPU's lists.
+const KernelRegistry& cpu_kernels();
+
+}  // namespace bolide

@@ -1,0 +1,82 @@
+// Checks every kernel of a list against an f64 oracle: fresh random inputs, poisoned outputs and workspaces, guard
+// bands, one and two threads, every run twice and bit-compared. Part of the test program only.
+//
+// Use: describe a Case, give the oracle and the bound, EXPECT_EQ(check_kernels(...), "").
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/kernel.h"
+
+namespace bolide::testing {
+
+// What is to be computed: operand types may use the symbols of `sizes`.
+struct Case {
+  std::string name;
+  Op op;
+  std::vector<ValueType> in;
+  std::vector<int> weights;  // operands that are weights: packed as the kernel asks, one-dimensional ones as f32
+  SymbolValues sizes;        // also the bucket
+  uint64_t seed = 1;
+  int64_t stride_padding = 0;  // NaN columns after each row of the f32 matrices that are not weights; outputs too
+};
+
+struct Operand {
+  ValueType type;
+  Shape shape;
+  std::vector<std::byte> natural;  // contiguous rows, as a checkpoint stores them
+  std::vector<float> values;       // decoded, for float and block types
+  std::vector<int32_t> ints;       // for kI32
+
+  double value(int64_t row, int64_t column) const { return values[static_cast<size_t>(row * shape[-1] + column)]; }
+  void set_values(std::vector<float> f32_values);  // only for f32 operands: fills natural too
+  void set_ints(std::vector<int32_t> i32_values);
+};
+
+// N(0, 1) floats with one column in 61 scaled by 20 (not in weights), block weights of random codes and sane scales,
+// i32 zeros.
+Operand random_operand(const ValueType& type, const SymbolValues& sizes, bool weight, std::mt19937_64& random);
+
+struct Bound {
+  double relative_l2 = 0;    // |out - expected| / |expected| over a whole output
+  double largest_error = 0;  // max |out - expected| / root mean square of expected
+};
+
+struct Hooks {
+  // Expected values of each output, flattened [rows, cols]; integer outputs are compared exactly. Must be set.
+  std::function<std::vector<std::vector<double>>(const Case&, std::span<const Operand>)> oracle;
+  // Must be set. The reasons for the numbers belong to the caller.
+  std::function<Bound(const Case&, const Kernel&)> bound;
+  std::function<void(std::vector<Operand>&)> fill;  // replaces random operands by what the op needs
+  const BatchInputs* batch = nullptr;               // handed to launch
+  std::function<void()> reset;                      // before each launch: state behind `batch`, such as KV pools
+  std::function<std::vector<float>()> extra;        // after each launch: what was written behind `batch`; compared
+                                                    // with the oracle's last vector, by the same bound
+  std::function<bool(const Kernel&)> skip;          // with a reason in the caller
+};
+
+// Empty, or one line for each failure. Kernels that do not support the problem at any ISA level of this machine are
+// passed over; `ran`, if given, receives the names of the others.
+std::string check_kernels(std::span<const Kernel> kernels, const Case& test_case, const Hooks& hooks,
+                          std::vector<std::string>* ran = nullptr);
+
+// Packs, unpacks and compares with the source bit for bit; empty or what went wrong.
+std::string check_round_trip(const Packing& packing, const Operand& weight, Workers& workers);
+
+// A CPU stream over a pool, for tests and benches that have no Device.
+std::unique_ptr<Stream> stream_over(Workers& workers);
+// This machine with its best ISA level, or `isa`.
+DeviceInfo this_machine(int threads);
+DeviceInfo this_machine(int threads, Isa isa);
+
+// One launch outside check_kernels: packs the weights and returns the outputs as f32. `kernel` must support the
+// problem.
+std::vector<std::vector<float>> run_once(const Kernel& kernel, const Case& test_case, std::span<const Operand> operands,
+                                         int threads);
+
+}  // namespace bolide::testing
