@@ -6,7 +6,7 @@ namespace bolide {
 namespace {
 
 struct Sequence {
-  uint32_t size;    // bytes of the well-formed character, or of the ill-formed part
+  uint32_t size;  // bytes of the well-formed character, or of the ill-formed part
   bool valid;
   bool incomplete;  // ill-formed only because the text ends
 };

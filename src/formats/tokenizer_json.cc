@@ -21,7 +21,8 @@ constexpr size_t kJsonBytesMax = size_t{256} << 20;
 
 Result<int32_t> checked_id(int64_t id, size_t token_count, std::string_view what) {
   if (id < 0 || id > static_cast<int64_t>(token_count) * kIdsPerTokenMax + kIdSlack || id > INT32_MAX)
-    return error(Code::kInvalid, fmt::format("{}: id {} does not fit a vocabulary of {} tokens", what, id, token_count));
+    return error(Code::kInvalid,
+                 fmt::format("{}: id {} does not fit a vocabulary of {} tokens", what, id, token_count));
   return static_cast<int32_t>(id);
 }
 
@@ -63,8 +64,10 @@ Result<std::vector<token_model::Merge>> parse_merges(const JsonObject& model) {
 
 Result<token_model::Bpe> parse_bpe(const JsonObject& model) {
   token_model::Bpe bpe;
-  if (const json* dropout = model.find("dropout"); dropout != nullptr && !(dropout->is_number() && dropout->get<double>() == 0))
-    return error(Code::kUnsupported, fmt::format("{}: dropout makes the ids random; set it to null", model.at("dropout")));
+  if (const json* dropout = model.find("dropout");
+      dropout != nullptr && !(dropout->is_number() && dropout->get<double>() == 0))
+    return error(Code::kUnsupported,
+                 fmt::format("{}: dropout makes the ids random; set it to null", model.at("dropout")));
   BOLIDE_TRY(bpe.merges, parse_merges(model));
   BOLIDE_TRY(bpe.unk_token, model.optional_string("unk_token"));
   BOLIDE_TRY(std::optional<std::string> prefix, model.optional_string("continuing_subword_prefix"));
@@ -95,7 +98,8 @@ Result<token_model::Unigram> parse_unigram(const JsonObject& model, std::vector<
   if (model.find("unk_id") != nullptr) {
     BOLIDE_TRY(const int64_t id, model.integer("unk_id"));
     if (id < 0 || id >= static_cast<int64_t>(vocab.size()))
-      return error(Code::kInvalid, fmt::format("{}: {} is not one of the {} pieces", model.at("unk_id"), id, vocab.size()));
+      return error(Code::kInvalid,
+                   fmt::format("{}: {} is not one of the {} pieces", model.at("unk_id"), id, vocab.size()));
     unigram.unk_id = static_cast<int32_t>(id);
   }
   BOLIDE_TRY(unigram.byte_fallback, model.boolean("byte_fallback", false));
@@ -120,7 +124,8 @@ Result<> parse_model(const JsonObject& root, TokenizerSpec& spec) {
     return {};
   }
   if (type != "BPE" && type != "WordPiece" && type != "WordLevel")
-    return error(Code::kUnsupported, fmt::format("{}: a model of type \"{}\" is not supported", model.at("type"), type));
+    return error(Code::kUnsupported,
+                 fmt::format("{}: a model of type \"{}\" is not supported", model.at("type"), type));
   BOLIDE_TRY(spec.vocab, parse_vocab_map(model));
   if (type == "BPE") {
     BOLIDE_TRY(spec.model, parse_bpe(model));
@@ -173,7 +178,8 @@ Result<std::vector<NamedTemplate>> parse_chat_templates(const JsonObject& config
   }
   BOLIDE_TRY(const json* list, config.array("chat_template"));
   for (size_t i = 0; i < list->size(); ++i) {
-    BOLIDE_TRY(const JsonObject entry, JsonObject::of((*list)[i], fmt::format("{}[{}]", config.at("chat_template"), i)));
+    BOLIDE_TRY(const JsonObject entry,
+               JsonObject::of((*list)[i], fmt::format("{}[{}]", config.at("chat_template"), i)));
     NamedTemplate named;
     BOLIDE_TRY(named.name, entry.string("name"));
     BOLIDE_TRY(named.text, entry.string("template"));
@@ -189,7 +195,8 @@ Result<TokenizerSpec> parse_tokenizer_json(std::string_view text) {
   BOLIDE_TRY(const JsonObject root, JsonObject::of(document, ""));
   TokenizerSpec spec;
   BOLIDE_TRY(parse_model(root, spec));
-  if (const json* value = root.find("normalizer")) BOLIDE_TRY(parse_normalizer(*value, "normalizer", 0, spec.normalizers));
+  if (const json* value = root.find("normalizer"))
+    BOLIDE_TRY(parse_normalizer(*value, "normalizer", 0, spec.normalizers));
   if (const json* value = root.find("pre_tokenizer"))
     BOLIDE_TRY(parse_pretokenizer(*value, "pre_tokenizer", 0, spec.pretokenizers));
   if (const json* value = root.find("post_processor"))
@@ -219,7 +226,8 @@ Result<> apply_tokenizer_config(TokenizerSpec& spec, std::string_view text) {
     for (const auto& [key, value] : tokens.json().items()) {
       BOLIDE_TRY(const JsonObject object, JsonObject::of(value, tokens.at(key)));
       BOLIDE_TRY(AddedToken token, parse_added_token(object));
-      if (key.empty() || key.size() > 9 || !std::all_of(key.begin(), key.end(), [](char c) { return c >= '0' && c <= '9'; }))
+      if (key.empty() || key.size() > 9 ||
+          !std::all_of(key.begin(), key.end(), [](char c) { return c >= '0' && c <= '9'; }))
         return error(Code::kInvalid, fmt::format("{}: is not a token id", tokens.at(key)));
       BOLIDE_TRY(token.id, checked_id(std::stol(key), spec.vocab.size() + tokens.json().size(), tokens.at(key)));
       if (known.insert(token.content).second) added.push_back(std::move(token));

@@ -17,7 +17,8 @@ template <class Step>
 Result<> parse_sequence(const JsonObject& object, std::string_view key, int depth, std::vector<Step>& out,
                         Result<> (*parse)(const json&, std::string, int, std::vector<Step>&)) {
   if (depth >= kSequenceDepthMax)
-    return error(Code::kInvalid, fmt::format("{}: sequences are nested more than {} deep", object.path(), kSequenceDepthMax));
+    return error(Code::kInvalid,
+                 fmt::format("{}: sequences are nested more than {} deep", object.path(), kSequenceDepthMax));
   BOLIDE_TRY(const json* members, object.array(key));
   for (size_t i = 0; i < members->size(); ++i) {
     BOLIDE_TRY(parse((*members)[i], fmt::format("{}[{}]", object.at(key), i), depth + 1, out));
@@ -28,7 +29,8 @@ Result<> parse_sequence(const JsonObject& object, std::string_view key, int dept
 }
 
 Error unknown_type(const JsonObject& object, std::string_view what, std::string_view type) {
-  return error(Code::kUnsupported, fmt::format("{}: {} of type \"{}\" is not supported", object.at("type"), what, type));
+  return error(Code::kUnsupported,
+               fmt::format("{}: {} of type \"{}\" is not supported", object.at("type"), what, type));
 }
 
 Result<TextPattern> parse_pattern(const JsonObject& object, std::string_view key) {
@@ -77,14 +79,20 @@ Result<Metaspace> parse_metaspace(const JsonObject& object) {
   BOLIDE_TRY(const bool add_prefix_space, object.boolean("add_prefix_space", true));
   BOLIDE_TRY(const std::optional<std::string> scheme, object.optional_string("prepend_scheme"));
   if (scheme.has_value()) {
-    if (*scheme == "always") result.scheme = PrependScheme::kAlways;
-    else if (*scheme == "first") result.scheme = PrependScheme::kFirst;
-    else if (*scheme == "never") result.scheme = PrependScheme::kNever;
-    else return error(Code::kUnsupported, fmt::format("{}: scheme \"{}\" is not supported", object.at("prepend_scheme"), *scheme));
+    if (*scheme == "always")
+      result.scheme = PrependScheme::kAlways;
+    else if (*scheme == "first")
+      result.scheme = PrependScheme::kFirst;
+    else if (*scheme == "never")
+      result.scheme = PrependScheme::kNever;
+    else
+      return error(Code::kUnsupported,
+                   fmt::format("{}: scheme \"{}\" is not supported", object.at("prepend_scheme"), *scheme));
   }
   if (!add_prefix_space) {
     if (scheme.has_value() && result.scheme == PrependScheme::kAlways)
-      return error(Code::kInvalid, fmt::format("{}: is false, but prepend_scheme is \"{}\"", object.at("add_prefix_space"), *scheme));
+      return error(Code::kInvalid,
+                   fmt::format("{}: is false, but prepend_scheme is \"{}\"", object.at("add_prefix_space"), *scheme));
     result.scheme = PrependScheme::kNever;
   }
   BOLIDE_TRY(result.split, object.boolean("split", true));
@@ -131,7 +139,8 @@ Result<PostProcessor> parse_template(const JsonObject& object) {
     if (piece.find("Sequence") != nullptr) {
       BOLIDE_TRY(const JsonObject sequence, piece.object("Sequence"));
       BOLIDE_TRY(const std::string id, sequence.string("id"));
-      if (id != "A") return error(Code::kInvalid, fmt::format("{}: a single text has no sequence \"{}\"", sequence.at("id"), id));
+      if (id != "A")
+        return error(Code::kInvalid, fmt::format("{}: a single text has no sequence \"{}\"", sequence.at("id"), id));
       result.push_back({true, {}});
     } else {
       BOLIDE_TRY(const JsonObject special, piece.object("SpecialToken"));
@@ -166,14 +175,22 @@ Result<> parse_normalizer(const json& value, std::string path, int depth, std::v
   BOLIDE_TRY(const JsonObject object, JsonObject::of(value, std::move(path)));
   BOLIDE_TRY(const std::string type, object.string("type"));
   if (type == "Sequence") return parse_sequence(object, "normalizers", depth, out, &parse_normalizer);
-  if (type == "NFC") out.push_back(normalizer::UnicodeForm{normalizer::Form::kNfc});
-  else if (type == "NFD") out.push_back(normalizer::UnicodeForm{normalizer::Form::kNfd});
-  else if (type == "NFKC") out.push_back(normalizer::UnicodeForm{normalizer::Form::kNfkc});
-  else if (type == "NFKD") out.push_back(normalizer::UnicodeForm{normalizer::Form::kNfkd});
-  else if (type == "Lowercase") out.push_back(normalizer::Lowercase{});
-  else if (type == "StripAccents") out.push_back(normalizer::StripAccents{});
-  else if (type == "Nmt") out.push_back(normalizer::Nmt{});
-  else if (type == "ByteLevel") out.push_back(normalizer::ByteLevel{});
+  if (type == "NFC")
+    out.push_back(normalizer::UnicodeForm{normalizer::Form::kNfc});
+  else if (type == "NFD")
+    out.push_back(normalizer::UnicodeForm{normalizer::Form::kNfd});
+  else if (type == "NFKC")
+    out.push_back(normalizer::UnicodeForm{normalizer::Form::kNfkc});
+  else if (type == "NFKD")
+    out.push_back(normalizer::UnicodeForm{normalizer::Form::kNfkd});
+  else if (type == "Lowercase")
+    out.push_back(normalizer::Lowercase{});
+  else if (type == "StripAccents")
+    out.push_back(normalizer::StripAccents{});
+  else if (type == "Nmt")
+    out.push_back(normalizer::Nmt{});
+  else if (type == "ByteLevel")
+    out.push_back(normalizer::ByteLevel{});
   else if (type == "Strip") {
     BOLIDE_TRY(const bool left, object.boolean("strip_left", true));
     BOLIDE_TRY(const bool right, object.boolean("strip_right", true));
@@ -247,9 +264,12 @@ Result<> parse_decoder(const json& value, std::string path, int depth, std::vect
   BOLIDE_TRY(const JsonObject object, JsonObject::of(value, std::move(path)));
   BOLIDE_TRY(const std::string type, object.string("type"));
   if (type == "Sequence") return parse_sequence(object, "decoders", depth, out, &parse_decoder);
-  if (type == "ByteLevel") out.push_back(decoder::ByteLevel{});
-  else if (type == "ByteFallback") out.push_back(decoder::ByteFallback{});
-  else if (type == "Fuse") out.push_back(decoder::Fuse{});
+  if (type == "ByteLevel")
+    out.push_back(decoder::ByteLevel{});
+  else if (type == "ByteFallback")
+    out.push_back(decoder::ByteFallback{});
+  else if (type == "Fuse")
+    out.push_back(decoder::Fuse{});
   else if (type == "Metaspace") {
     BOLIDE_TRY(const Metaspace m, parse_metaspace(object));
     out.push_back(decoder::Metaspace{m.replacement, m.scheme});
@@ -261,7 +281,8 @@ Result<> parse_decoder(const json& value, std::string path, int depth, std::vect
     BOLIDE_TRY(const char32_t content, parse_char(object, "content"));
     BOLIDE_TRY(const int64_t start, object.integer("start", 0));
     BOLIDE_TRY(const int64_t stop, object.integer("stop", 0));
-    if (start < 0 || stop < 0) return error(Code::kInvalid, fmt::format("{}: start and stop cannot be negative", object.path()));
+    if (start < 0 || stop < 0)
+      return error(Code::kInvalid, fmt::format("{}: start and stop cannot be negative", object.path()));
     out.push_back(decoder::Strip{content, start, stop});
   } else if (type == "WordPiece") {
     BOLIDE_TRY(std::optional<std::string> prefix, object.optional_string("prefix"));

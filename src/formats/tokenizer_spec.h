@@ -25,34 +25,68 @@ enum class PrependScheme : uint8_t { kFirst, kNever, kAlways };
 // Normalisers: text in, text out, in order.
 namespace normalizer {
 enum class Form : uint8_t { kNfc, kNfd, kNfkc, kNfkd };
-struct UnicodeForm { Form form; };
+struct UnicodeForm {
+  Form form;
+};
 struct Lowercase {};
-struct Strip { bool left, right; };
+struct Strip {
+  bool left, right;
+};
 struct StripAccents {};
-struct Replace { TextPattern pattern; std::string content; };
-struct Prepend { std::string text; };
-struct Bert { bool clean_text, handle_chinese_chars, strip_accents, lowercase; };
+struct Replace {
+  TextPattern pattern;
+  std::string content;
+};
+struct Prepend {
+  std::string text;
+};
+struct Bert {
+  bool clean_text, handle_chinese_chars, strip_accents, lowercase;
+};
 struct Nmt {};
 // SentencePiece's map of strings: a double array, then the replacements. The tokenizers library replaces a whole
 // grapheme by what its shortest prefix maps to; SentencePiece itself replaces the longest prefix (longest_prefix).
-struct Precompiled { std::string charsmap; bool longest_prefix; };
+struct Precompiled {
+  std::string charsmap;
+  bool longest_prefix;
+};
 struct ByteLevel {};
-using Step = std::variant<UnicodeForm, Lowercase, Strip, StripAccents, Replace, Prepend, Bert, Nmt, Precompiled, ByteLevel>;
+using Step =
+    std::variant<UnicodeForm, Lowercase, Strip, StripAccents, Replace, Prepend, Bert, Nmt, Precompiled, ByteLevel>;
 }  // namespace normalizer
 
 // Pre-tokenisers: pieces in, smaller pieces out, in order.
 namespace pretokenizer {
-struct ByteLevel { bool add_prefix_space, use_regex; };
-struct Split { TextPattern pattern; SplitBehavior behavior; bool invert; };
-struct Whitespace {};       // runs of word characters, runs of others, without the spaces
+struct ByteLevel {
+  bool add_prefix_space, use_regex;
+};
+struct Split {
+  TextPattern pattern;
+  SplitBehavior behavior;
+  bool invert;
+};
+struct Whitespace {};  // runs of word characters, runs of others, without the spaces
 struct WhitespaceSplit {};
-struct Metaspace { char32_t replacement; PrependScheme scheme; bool split; };
-struct Digits { bool individual; };
-struct Punctuation { SplitBehavior behavior; };
+struct Metaspace {
+  char32_t replacement;
+  PrependScheme scheme;
+  bool split;
+};
+struct Digits {
+  bool individual;
+};
+struct Punctuation {
+  SplitBehavior behavior;
+};
 struct Bert {};
-struct CharDelimiter { char32_t delimiter; };
-struct FixedLength { int64_t length; };  // in characters
-using Step = std::variant<ByteLevel, Split, Whitespace, WhitespaceSplit, Metaspace, Digits, Punctuation, Bert, CharDelimiter, FixedLength>;
+struct CharDelimiter {
+  char32_t delimiter;
+};
+struct FixedLength {
+  int64_t length;
+};  // in characters
+using Step = std::variant<ByteLevel, Split, Whitespace, WhitespaceSplit, Metaspace, Digits, Punctuation, Bert,
+                          CharDelimiter, FixedLength>;
 }  // namespace pretokenizer
 
 struct VocabEntry {
@@ -62,7 +96,9 @@ struct VocabEntry {
 
 // One of these turns a piece into ids.
 namespace token_model {
-struct Merge { std::string left, right; };
+struct Merge {
+  std::string left, right;
+};
 struct Bpe {
   std::vector<Merge> merges;  // best first
   std::optional<std::string> unk_token;
@@ -80,13 +116,21 @@ struct Unigram {
   std::optional<int32_t> unk_id;
   bool byte_fallback = false;
 };
-struct WordPiece { std::string unk_token, continuing_subword_prefix; int64_t word_chars_max = 100; };
-struct WordLevel { std::string unk_token; };
+struct WordPiece {
+  std::string unk_token, continuing_subword_prefix;
+  int64_t word_chars_max = 100;
+};
+struct WordLevel {
+  std::string unk_token;
+};
 using Model = std::variant<Bpe, Spm, Unigram, WordPiece, WordLevel>;
 }  // namespace token_model
 
 // Post-processors: what adding special tokens means. Each wraps the ids of the one before.
-struct TemplatePiece { bool sequence = false; std::vector<int32_t> ids; };  // the text's ids, or these
+struct TemplatePiece {
+  bool sequence = false;
+  std::vector<int32_t> ids;
+};  // the text's ids, or these
 using PostProcessor = std::vector<TemplatePiece>;
 
 // Decoders: a list of token texts in, a list of texts out, in order; the last list is joined.
@@ -94,11 +138,25 @@ namespace decoder {
 struct ByteLevel {};
 struct ByteFallback {};
 struct Fuse {};
-struct Metaspace { char32_t replacement; PrependScheme scheme; };
-struct Replace { TextPattern pattern; std::string content; };
-struct Strip { char32_t content; int64_t start, stop; };
-struct WordPiece { std::string prefix; bool cleanup; };
-struct Bpe { std::string suffix; };
+struct Metaspace {
+  char32_t replacement;
+  PrependScheme scheme;
+};
+struct Replace {
+  TextPattern pattern;
+  std::string content;
+};
+struct Strip {
+  char32_t content;
+  int64_t start, stop;
+};
+struct WordPiece {
+  std::string prefix;
+  bool cleanup;
+};
+struct Bpe {
+  std::string suffix;
+};
 using Step = std::variant<ByteLevel, ByteFallback, Fuse, Metaspace, Replace, Strip, WordPiece, Bpe>;
 }  // namespace decoder
 

@@ -122,8 +122,8 @@ std::string normal_form(std::string_view text, normalizer::Form form) {
   const bool compose = form == normalizer::Form::kNfc || form == normalizer::Form::kNfkc;
   if (std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; }))
     return std::string(text);
-  const auto options = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE |
-                                                      (compatible ? UTF8PROC_COMPAT : 0));
+  const auto options =
+      static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | (compatible ? UTF8PROC_COMPAT : 0));
   std::vector<utf8proc_int32_t> chars;
   chars.reserve(text.size());
   std::array<utf8proc_int32_t, 32> buffer;  // the longest decomposition has 18 characters
@@ -143,8 +143,9 @@ std::string normal_form(std::string_view text, normalizer::Form form) {
   reorder(chars);
   size_t size = chars.size();
   if (compose) {
-    size = static_cast<size_t>(utf8proc_normalize_utf32(chars.data(), static_cast<utf8proc_ssize_t>(size),
-                                                        static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE)));
+    size = static_cast<size_t>(
+        utf8proc_normalize_utf32(chars.data(), static_cast<utf8proc_ssize_t>(size),
+                                 static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE)));
   }
   std::string out;
   out.reserve(text.size());

@@ -8,14 +8,14 @@
 
 namespace bolide::unicode {
 
-bool is_whitespace(char32_t c);    // the White_Space property
-bool is_numeric(char32_t c);       // Nd, Nl, No
-bool is_punctuation(char32_t c);   // P*, and the ASCII symbols
-bool is_mark(char32_t c);          // Mn, Mc, Me
-bool is_nonspacing(char32_t c);    // Mn
-bool is_other(char32_t c);         // Cc, Cf, Co
-bool is_word(char32_t c);          // \w: alphabetic, marks, decimal digits, connectors
-bool is_chinese(char32_t c);       // BERT's ranges of ideographs
+bool is_whitespace(char32_t c);   // the White_Space property
+bool is_numeric(char32_t c);      // Nd, Nl, No
+bool is_punctuation(char32_t c);  // P*, and the ASCII symbols
+bool is_mark(char32_t c);         // Mn, Mc, Me
+bool is_nonspacing(char32_t c);   // Mn
+bool is_other(char32_t c);        // Cc, Cf, Co
+bool is_word(char32_t c);         // \w: alphabetic, marks, decimal digits, connectors
+bool is_chinese(char32_t c);      // BERT's ranges of ideographs
 
 void append_lowercase(std::string& out, char32_t c);
 
