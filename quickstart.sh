@@ -29,6 +29,7 @@ if [ -x build/release/bolide ] && [ -f $model ]; then check_machine 300; else ch
 install_packages release model
 check_compiler
 
+drop_moved_build release
 if [ ! -f build/release/build.ninja ]; then
   step "configuring a release build" build/logs/configure.log cmake --preset release -Wno-dev -DBOLIDE_BUILD_TESTS=OFF ||
     fail "cmake could not configure the build (see above)"

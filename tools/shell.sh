@@ -146,3 +146,12 @@ check_compiler() {
     [ "$version" -ge 12 ] || fail "$compiler is GCC $version; Bolide needs GCC 12 or newer (Debian 12 has it)" "set CXX, as in: CXX=g++-12 ./$script"
   fi
 }
+
+# A build folder that was copied or moved with the tree still points at its old place: it is thrown away.
+drop_moved_build() { # preset
+  local cache=build/$1/CMakeCache.txt
+  [ -f "$cache" ] || return 0
+  grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$PWD" "$cache" && return 0
+  say "build/$1 was made for another folder: starting it afresh"
+  rm -rf "build/$1"
+}
