@@ -29,8 +29,6 @@ set(flags -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wno-missing-field-initializ
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   # GCC 12 warns of overlapping copies inside its own std::string operator+ (GCC PR 105651).
   list(APPEND flags -Wno-restrict)
-  # and of the contents of empty std::optionals (GCC PR 80635).
-  list(APPEND flags -Wno-maybe-uninitialized)
 endif()
 if(BOLIDE_WARNINGS_AS_ERRORS)
   list(APPEND flags -Werror)
