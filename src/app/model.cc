@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <chrono>
 
+#include "formats/tokenizer_gguf.h"
 #include "formats/tokenizer_json.h"
+#include "formats/tokenizer_model.h"
 #include "models/families.h"
 
 namespace bolide {
@@ -28,6 +30,11 @@ std::vector<int32_t> stop_ids_of(const LoadedModel& loaded, const Tokenizer& tok
   for (const int64_t id : loaded.generation.eos_ids) add_unique(ids, id);
   if (const auto id = tokenizer.eos_id()) add_unique(ids, *id);
   return ids;
+}
+
+void leave_inputs_alone(Graph& graph) {
+  for (const NodeId id : graph.order())
+    if (auto* linear = std::get_if<Linear>(&graph.node(id).op)) linear->rounding = InputRounding::kNone;
 }
 
 Result<> vocab_fits(const Tokenizer& tokenizer, int64_t vocab, const std::string& name) {
@@ -67,6 +74,7 @@ Result<Model> open_model(const std::filesystem::path& path, const ModelOptions& 
   BOLIDE_TRY(std::unique_ptr<Device> device, make_cpu_device(options.threads, options.isa));
   BOLIDE_TRY(LoadedModel loaded, load_model(path, {options.config}));
   BOLIDE_TRY(Graph graph, build_graph(loaded, options.dtype));
+  if (!options.round_inputs) leave_inputs_alone(graph);
   BOLIDE_TRY(Tokenizer tokenizer, make_tokenizer(loaded).context(loaded.path.string()));
   BOLIDE_TRY(const GraphFacts facts, facts_of(graph));
   BOLIDE_TRY(vocab_fits(tokenizer, facts.vocab, loaded.path.string()));
