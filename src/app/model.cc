@@ -34,6 +34,11 @@ std::vector<int32_t> stop_ids_of(const LoadedModel& loaded, const Tokenizer& tok
   return ids;
 }
 
+void leave_inputs_alone(Graph& graph) {
+  for (const NodeId id : graph.order())
+    if (auto* linear = std::get_if<Linear>(&graph.node(id).op)) linear->rounding = InputRounding::kNone;
+}
+
 Result<> vocab_fits(const Tokenizer& tokenizer, int64_t vocab, const std::string& name) {
   if (tokenizer.vocab_size() <= vocab) return {};
   return error(Code::kInvalid, fmt::format("{}: the tokenizer has {} tokens, the embedding {} rows: they belong to different models", name,
@@ -71,6 +76,7 @@ Result<Model> open_model(const std::filesystem::path& path, const ModelOptions& 
   BOLIDE_TRY(std::unique_ptr<Device> device, make_cpu_device(options.threads, options.isa));
   BOLIDE_TRY(LoadedModel loaded, load_model(path, {options.config}));
   BOLIDE_TRY(Graph graph, build_graph(loaded, options.dtype));
+  if (!options.round_inputs) leave_inputs_alone(graph);
   BOLIDE_TRY(Tokenizer tokenizer, make_tokenizer(loaded).context(loaded.path.string()));
   BOLIDE_TRY(const GraphFacts facts, facts_of(graph));
   BOLIDE_TRY(vocab_fits(tokenizer, facts.vocab, loaded.path.string()));
