@@ -48,6 +48,12 @@ Result<uint64_t> regular_size(const std::filesystem::path& path, int fd) {
 
 constexpr std::string_view kLfsMagic = "version https://git-lfs.github.com/spec/";
 
+Result<> refuse_lfs_pointer(const std::filesystem::path& path, std::string_view contents) {
+  if (!contents.starts_with(kLfsMagic)) return {};
+  return error(Code::kInvalid,
+               fmt::format("{}: is a Git LFS pointer, not the file itself; run `git lfs pull` in its folder", path.string()));
+}
+
 }  // namespace
 
 Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
@@ -62,10 +68,7 @@ Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
   if (data == MAP_FAILED) return errno_error(path, "cannot be mapped");
   mapped.data_ = static_cast<const std::byte*>(data);
   mapped.size_ = size;
-  if (as_text(mapped.bytes()).starts_with(kLfsMagic))
-    return error(
-        Code::kInvalid,
-        fmt::format("{}: is a Git LFS pointer, not the file itself; run `git lfs pull` in its folder", path.string()));
+  BOLIDE_TRY(refuse_lfs_pointer(path, as_text(mapped.bytes())));
   return mapped;
 }
 
@@ -113,6 +116,7 @@ Result<std::string> read_file(const std::filesystem::path& path, uint64_t bytes_
     done += static_cast<size_t>(n);
   }
   text.resize(done);
+  BOLIDE_TRY(refuse_lfs_pointer(path, text));
   return text;
 }
 

@@ -38,7 +38,8 @@ class MappedFile {
   std::filesystem::path path_;
 };
 
-// Reads a whole file of at most `bytes_max` bytes. For configuration, templates, prompts: not for weights.
+// Reads a whole file of at most `bytes_max` bytes. For configuration, templates, prompts: not for weights. Refuses what
+// MappedFile refuses.
 Result<std::string> read_file(const std::filesystem::path& path, uint64_t bytes_max = 64u << 20);
 
 // A file written beside `path` and renamed over it by commit: readers see the old file or the whole new one. Without a

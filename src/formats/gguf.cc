@@ -16,7 +16,7 @@ constexpr uint32_t kMagic = 0x46554747;  // "GGUF"
 // allocate to some tens of megabytes.
 constexpr uint64_t kEntriesMax = 1u << 16;
 constexpr uint64_t kTensorsMax = 1u << 17;
-constexpr uint64_t kKeyLengthMax = 65535;       // from the specification
+constexpr uint64_t kKeyLengthMax = 512;         // the specification allows 65535; keys are quoted in errors
 constexpr uint64_t kTensorNameLengthMax = 255;  // ggml itself takes 63
 constexpr int kNestingMax = 4;
 constexpr int64_t kAlignmentMin = 8;  // from the specification; enough for every element type

@@ -1,6 +1,7 @@
 #include "formats/gguf.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <random>
@@ -174,6 +175,25 @@ TEST(Gguf, SurvivesTruncationAndDamage) {
       (void)value.arrays();
     }
   }
+}
+
+// The most that the limits allow, all of it well-formed but for the last tensor.
+TEST(Gguf, HostileFilesAllocateLittle) {
+  const auto peak = [] {
+    rusage usage{};
+    ::getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_maxrss;
+  };
+  GgufBuilder file;
+  for (int i = 0; i < 65000; ++i) file.u32(std::to_string(i), 0);
+  for (int i = 0; i < 131000; ++i) file.tensor_at(std::to_string(i) + std::string(100, 'n'), {8}, 0, 0);
+  file.data = std::string(64, '\0');
+  const std::string bytes = file.build();
+  const auto before = peak();
+  EXPECT_NE(problem_of(bytes).find("overlap"), std::string::npos);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  EXPECT_LT(peak() - before, 100 * 1024) << "kB";
+#endif
 }
 
 TEST(GgufSource, MapsOneFile) {

@@ -8,7 +8,7 @@ namespace bolide {
 namespace {
 
 // The largest published vocabularies have 262,144 tokens.
-constexpr uint64_t kTokensMax = 1u << 20;
+constexpr uint64_t kTokensMax = 1u << 19;
 
 Error bad(const std::string& label, std::string_view key, std::string_view what) {
   return error(Code::kInvalid, fmt::format("{}: {}: {}", label, key, what));

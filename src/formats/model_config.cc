@@ -5,6 +5,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "formats/json_limits.h"
+
 namespace bolide {
 
 using Json = nlohmann::json;
@@ -86,6 +88,8 @@ Result<ModelConfig> ModelConfig::parse(std::string_view text, std::string source
   if (text.size() > kConfigBytesMax)
     return error(Code::kInvalid,
                  fmt::format("{}: has {} bytes, at most {} are read", source, text.size(), kConfigBytesMax));
+  if (nests_deeper_than(text, kJsonNestingMax))
+    return error(Code::kInvalid, fmt::format("{}: nests deeper than {}", source, kJsonNestingMax));
   auto document = std::make_shared<Document>();
   document->root = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
   if (document->root.is_discarded()) return error(Code::kInvalid, fmt::format("{}: is no valid JSON", source));

@@ -62,6 +62,8 @@ struct QuantizationConfig {
   bool dynamic_inputs = false;      // fp8: inputs of Linears are rounded token by token
   std::vector<int64_t> block_size;  // fp8: [N, K] of a scale's block, or empty
   std::vector<std::string> ignore;  // modules left alone; "re:" in front of a regular expression
+
+  friend bool operator==(const QuantizationConfig&, const QuantizationConfig&) = default;
 };
 
 class ModelConfig {

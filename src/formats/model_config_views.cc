@@ -135,6 +135,13 @@ Result<std::optional<int64_t>> first_integer(const ModelConfig* first, const Mod
   return second.optional_integer(key);
 }
 
+// An id, where -1 says that there is none.
+Result<std::optional<int64_t>> first_id(const ModelConfig* first, const ModelConfig& second, std::string_view key) {
+  BOLIDE_TRY(auto id, first_integer(first, second, key));
+  if (id && *id < 0) id.reset();
+  return id;
+}
+
 }  // namespace
 
 Result<GenerationConfig> read_generation_config(const ModelConfig* generation, const ModelConfig& config) {
@@ -143,8 +150,9 @@ Result<GenerationConfig> read_generation_config(const ModelConfig* generation, c
   if (eos_from.has("eos_token_id")) {
     BOLIDE_TRY(out.eos_ids, eos_from.integers("eos_token_id"));
   }
-  BOLIDE_TRY(out.bos_id, first_integer(generation, config, "bos_token_id"));
-  BOLIDE_TRY(out.pad_id, first_integer(generation, config, "pad_token_id"));
+  std::erase_if(out.eos_ids, [](int64_t id) { return id < 0; });
+  BOLIDE_TRY(out.bos_id, first_id(generation, config, "bos_token_id"));
+  BOLIDE_TRY(out.pad_id, first_id(generation, config, "pad_token_id"));
   if (generation == nullptr) return out;
   const ModelConfig& from = *generation;
   BOLIDE_TRY(out.temperature, from.optional_number("temperature"));

@@ -230,7 +230,11 @@ Result<> read_sampling(const GgufHeader& header, const std::string& label, Gener
 }  // namespace
 
 Result<LoadedModel> load_gguf(const std::filesystem::path& file) {
-  BOLIDE_TRY(const auto source, GgufSource::open_file(file));
+  BOLIDE_TRY(auto source, GgufSource::open_file(file));
+  return load_gguf(std::move(source));
+}
+
+Result<LoadedModel> load_gguf(std::shared_ptr<const GgufSource> source) {
   const GgufHeader& header = source->header();
   const std::string& label = source->label();
   BOLIDE_TRY(const auto name, header.string("general.architecture", label));
@@ -245,10 +249,10 @@ Result<LoadedModel> load_gguf(const std::filesystem::path& file) {
                     label, *name));
 
   LoadedModel model;
-  model.path = file;
+  model.path = label;
   model.format = "gguf";
   BOLIDE_TRY(const auto title, header.string("general.name", label));
-  model.name = title.value_or(file.stem().string());
+  model.name = title.value_or(model.path.stem().string());
   BOLIDE_TRY(const auto parsed, config_fields(*source, *architecture));
   // Strings of the file may hold broken UTF-8.
   const std::string text = parsed.config.dump(-1, ' ', false, Json::error_handler_t::replace);

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "formats/json_limits.h"
 #include "formats/quantised_checkpoint.h"
 #include "formats/safetensors.h"
 #include "load/load.h"
@@ -14,6 +15,9 @@ namespace {
 
 using Json = nlohmann::json;
 using Path = std::filesystem::path;
+
+// Published files have up to 1.2 MB, most of it added tokens.
+constexpr uint64_t kTokenizerConfigBytesMax = 4u << 20;
 
 bool is_there(const Path& path) {
   std::error_code problem;
@@ -88,6 +92,9 @@ Result<std::shared_ptr<const WeightSource>> open_weights(const Path& folder) {
 // tokenizer_config.json has the template as a string or as a list of {"name", "template"}.
 Result<std::string> template_in(const std::string& text, const Path& path) {
   if (text.empty()) return std::string();
+  if (text.size() > kTokenizerConfigBytesMax || nests_deeper_than(text, kJsonNestingMax))
+    return error(Code::kInvalid, fmt::format("{}: is larger than {} bytes or nests deeper than {}", path.string(),
+                                             kTokenizerConfigBytesMax, kJsonNestingMax));
   const Json root = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (root.is_discarded() || !root.is_object())
     return error(Code::kInvalid, fmt::format("{}: is no valid JSON object", path.string()));

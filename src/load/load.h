@@ -24,6 +24,8 @@ struct TokenizerAssets {
   std::optional<GgufTokenizer> gguf;
 };
 
+class GgufSource;
+
 struct LoadOptions {
   std::filesystem::path config;  // read in place of the folder's config.json; empty: that one
 };
@@ -44,6 +46,7 @@ Result<LoadedModel> load_model(const std::filesystem::path& path, const LoadOpti
 
 // The two formats; load_model chooses.
 Result<LoadedModel> load_gguf(const std::filesystem::path& file);
+Result<LoadedModel> load_gguf(std::shared_ptr<const GgufSource> source);  // `path` of the result is the source's label
 Result<LoadedModel> load_hf_directory(const std::filesystem::path& folder, const LoadOptions& options);
 
 // Layers, heads, vocabulary and dims of `config` against the tensors that are there.
