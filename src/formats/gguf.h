@@ -65,7 +65,7 @@ struct GgufHeader {
 class GgufSource final : public WeightSource {
  public:
   // `path` may be any shard of a split model.
-  static Result<std::shared_ptr<const GgufSource>> open(const std::filesystem::path& path);
+  static Result<std::shared_ptr<const GgufSource>> open_file(const std::filesystem::path& path);
 
   const GgufHeader& header() const { return shards_.front()->header; }
   const WeightInfo* find(std::string_view name) const override;

@@ -55,7 +55,7 @@ Result<> GgufSource::add(const std::shared_ptr<const Shard>& shard) {
   return {};
 }
 
-Result<std::shared_ptr<const GgufSource>> GgufSource::open(const std::filesystem::path& path) {
+Result<std::shared_ptr<const GgufSource>> GgufSource::open_file(const std::filesystem::path& path) {
   auto source = std::make_shared<GgufSource>();
   source->label_ = path.string();
   BOLIDE_TRY(const auto first, open_shard(path));
@@ -70,9 +70,10 @@ Result<std::shared_ptr<const GgufSource>> GgufSource::open(const std::filesystem
 
   const auto name = parse_split_name(path.filename().string());
   if (!name || name->count != count)
-    return error(Code::kInvalid, fmt::format("{}: is one of {} shards, but not named NAME-00001-of-{:05}.gguf; give the "
-                                             "shards their original names",
-                                             source->label_, count, count));
+    return error(Code::kInvalid,
+                 fmt::format("{}: is one of {} shards, but not named NAME-00001-of-{:05}.gguf; give the "
+                             "shards their original names",
+                             source->label_, count, count));
   for (int64_t i = 0; i < count; ++i) {
     const std::filesystem::path shard_path = path.parent_path() / split_name(*name, i);
     std::shared_ptr<const Shard> shard = first;

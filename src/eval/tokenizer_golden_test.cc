@@ -1,0 +1,45 @@
+#include "eval/tokenizer_golden.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+
+namespace bolide {
+namespace {
+
+std::filesystem::path shared_folder() {
+  const char* set = std::getenv("BOLIDE_SHARED");
+  return set != nullptr ? std::filesystem::path(set) : std::filesystem::path(BOLIDE_SOURCE_DIR) / ".." / "shared";
+}
+
+void expect_golden(const std::filesystem::path& folder) {
+  const auto checks = check_tokenizer_golden(folder);
+  ASSERT_TRUE(checks.has_value()) << checks.error().text;
+  for (const TokenizerCheck& check : *checks) {
+    EXPECT_TRUE(check.pass()) << folder.filename() << " " << check.check << ": " << check.got << " of " << check.count
+                              << " differ, first " << check.first_difference;
+    EXPECT_GT(check.count, 0);
+  }
+}
+
+TEST(TokenizerGolden, PublishedTokenizers) {
+  const std::filesystem::path root = shared_folder() / "data" / "tokenizers";
+  if (!std::filesystem::exists(root)) GTEST_SKIP() << "no reference data at " << root;
+  for (const auto& folder : std::filesystem::directory_iterator(root)) expect_golden(folder.path());
+}
+
+TEST(TokenizerGolden, ModelFolders) {
+  const std::filesystem::path root = shared_folder() / "data" / "models";
+  if (!std::filesystem::exists(root)) GTEST_SKIP() << "no reference data at " << root;
+  for (const auto& folder : std::filesystem::directory_iterator(root)) expect_golden(folder.path());
+}
+
+TEST(TokenizerGolden, MissingFolderIsAnError) {
+  const auto checks = check_tokenizer_golden("/nowhere/at/all");
+  ASSERT_FALSE(checks.has_value());
+  EXPECT_EQ(checks.error().code, Code::kNotFound);
+}
+
+}  // namespace
+}  // namespace bolide
