@@ -150,8 +150,7 @@ BOLIDE_INLINE void transpose_rows(const char* base, int64_t element_bytes, const
 }
 
 // keys [head_dim, kKeyTile] f32, columns up to the next multiple of kColumnStep.
-void pack_keys(const AttentionTask& task, int64_t count, float* keys) {
-  const int64_t* elements = task.scratch.elements;
+void pack_keys(const AttentionTask& task, const int64_t* elements, int64_t count, float* keys) {
   const auto* base = static_cast<const char*>(task.k);
   if (count % kColumnStep != 0)  // a partial vector of lanes may end before the step does
     for (int64_t d = 0; d < task.head_dim; ++d)
@@ -172,19 +171,34 @@ void pack_keys(const AttentionTask& task, int64_t count, float* keys) {
   }
 }
 
+// A decode reads each key and value once, from wherever pages lie: those of the next tile are asked for while this one
+// is worked on, kColumnStep rows at a time, since no more reads than that are in flight.
+void fetch_rows(const void* pool, int64_t head_dim, const int64_t* elements, int64_t begin, int64_t count) {
+  for (int64_t j = begin; j < begin + kColumnStep && j < count; ++j)
+    for (int64_t d = 0; d < head_dim; d += 32)
+      _mm_prefetch(static_cast<const uint16_t*>(pool) + elements[j] + d, _MM_HINT_T1);
+}
+
 // keys as KeyPairs; head_dim is even.
-void pack_key_pairs(const AttentionTask& task, int64_t count, uint32_t* keys) {
+void pack_key_pairs(const AttentionTask& task, const int64_t* elements, int64_t count, const int64_t* next,
+                    int64_t next_count, uint32_t* keys) {
   for (int64_t pair = 0; pair < task.head_dim / 2 && count % kColumnStep != 0; ++pair)
     for (int64_t j = count; j % kColumnStep != 0; ++j) keys[pair * kKeyTile + j] = 0;
-  transpose_rows(static_cast<const char*>(task.k), 2, task.scratch.elements, count, task.head_dim / 2,
-                 [&](int64_t pair, int64_t key, IntVec words) { store_words(keys + pair * kKeyTile + key, words); });
+  for (int64_t key = 0; key < count; key += kColumnStep) {
+    fetch_rows(task.k, task.head_dim, next, key, next_count);
+    fetch_rows(task.v, task.head_dim, next, key, next_count);
+    const int64_t n = count - key < kColumnStep ? count - key : kColumnStep;
+    transpose_rows(
+        static_cast<const char*>(task.k), 2, elements + key, n, task.head_dim / 2,
+        [&](int64_t pair, int64_t j, IntVec words) { store_words(keys + pair * kKeyTile + key + j, words); });
+  }
 }
 
 // values [count, padded_dim] f32, zeros beyond head_dim.
-void pack_values(const AttentionTask& task, int64_t count, float* values) {
+void pack_values(const AttentionTask& task, const int64_t* elements, int64_t count, float* values) {
   for (int64_t j = 0; j < count; ++j) {
     float* out = values + j * task.padded_dim;
-    const int64_t element = task.scratch.elements[j];
+    const int64_t element = elements[j];
     for_row(task.head_dim, [&](int64_t d, int64_t n) {
       if (task.bf16) {
         const uint16_t* row = static_cast<const uint16_t*>(task.v) + element + d;
@@ -240,6 +254,8 @@ void softmax_row(const AttentionTask& task, const AttentionState& state, int64_t
   store(totals, total);
 }
 
+BOLIDE_INLINE int64_t tile_count(int64_t tile, int64_t end) { return end - tile < kKeyTile ? end - tile : kKeyTile; }
+
 void attend(const AttentionTask& task, const AttentionState& state) {
   for (int64_t r = 0; r < task.rows; ++r) {
     state.largest[r] = kNothing;
@@ -248,31 +264,36 @@ void attend(const AttentionTask& task, const AttentionState& state) {
   }
   const AttentionScratch& scratch = task.scratch;
   const bool few = task.rows <= kFewRows && task.bf16 && task.head_dim % kColumnStep == 0;
+  int64_t *elements = scratch.elements, *next = scratch.elements + kKeyTile;
+  find_elements(task, task.begin, tile_count(task.begin, task.end), elements);
   for (int64_t tile = task.begin; tile < task.end; tile += kKeyTile) {
-    const int64_t count = task.end - tile < kKeyTile ? task.end - tile : kKeyTile;
+    const int64_t count = tile_count(tile, task.end);
     const int64_t columns = (count + kColumnStep - 1) / kColumnStep * kColumnStep;
-    find_elements(task, tile, count, scratch.elements);
+    const int64_t next_count =
+        tile + kKeyTile < task.next_end ? tile_count(tile + kKeyTile, task.next_end) : int64_t{0};
+    find_elements(task, tile + kKeyTile, next_count, next);
     if (few) {
       auto* pairs = reinterpret_cast<uint32_t*>(scratch.keys);
-      pack_key_pairs(task, count, pairs);
+      pack_key_pairs(task, elements, count, next, next_count, pairs);
       product<false>(task.q, task.head_dim, task.rows, KeyPairs{pairs}, task.head_dim, scratch.scores, kKeyTile,
                      columns);
     } else {
-      pack_keys(task, count, scratch.keys);
+      pack_keys(task, elements, count, scratch.keys);
       product<false>(task.q, task.head_dim, task.rows, WideRows{scratch.keys, kKeyTile}, task.head_dim, scratch.scores,
                      kKeyTile, columns);
     }
     for (int64_t r = 0; r < task.rows; ++r)
       softmax_row(task, state, r, task.first[r] - tile, task.last[r] - tile, columns);
     if (few) {
-      product<true>(scratch.scores, kKeyTile, task.rows,
-                    NarrowRows{static_cast<const uint16_t*>(task.v), scratch.elements}, count, state.sums,
-                    task.padded_dim, task.padded_dim);
+      product<true>(scratch.scores, kKeyTile, task.rows, NarrowRows{static_cast<const uint16_t*>(task.v), elements},
+                    count, state.sums, task.padded_dim, task.padded_dim);
     } else {
-      pack_values(task, count, scratch.values);
+      pack_values(task, elements, count, scratch.values);
       product<true>(scratch.scores, kKeyTile, task.rows, WideRows{scratch.values, task.padded_dim}, count, state.sums,
                     task.padded_dim, task.padded_dim);
     }
+    int64_t* used = elements;
+    elements = next, next = used;
   }
 }
 

@@ -23,7 +23,7 @@ struct AttentionScratch {
   float* scores;      // [rows, kKeyTile]
   float* keys;        // [head_dim, kKeyTile]
   float* values;      // [kKeyTile, padded_dim]
-  int64_t* elements;  // [kKeyTile]
+  int64_t* elements;  // [2, kKeyTile] of this tile and the next
 };
 
 struct AttentionTask {
@@ -31,6 +31,7 @@ struct AttentionTask {
   int64_t rows, head_dim, padded_dim;
   const int64_t *first, *last;  // [rows]: row r sees positions [first[r], last[r])
   int64_t begin, end;           // positions to go over; begin is a multiple of kKeyTile
+  int64_t next_end;             // positions up to here will be asked for next: worth fetching
   const int32_t* blocks;  // position p is at element blocks[p / P] * block_stride + head_offset + p % P * head_dim
   int64_t block_tokens, block_stride, head_offset;
   const void *k, *v;

@@ -72,7 +72,7 @@ struct ThreadScratch {
         first(carver.take<int64_t>(dims.rows_max)),
         last(carver.take<int64_t>(dims.rows_max)),
         tile{carver.take<float>(dims.rows_max * kKeyTile), carver.take<float>(dims.head_dim * kKeyTile),
-             carver.take<float>(kKeyTile * dims.padded_dim), carver.take<int64_t>(kKeyTile)},
+             carver.take<float>(kKeyTile * dims.padded_dim), carver.take<int64_t>(2 * kKeyTile)},
         total(dims.state(carver, dims.rows_max)),
         part(dims.state(carver, dims.rows_max)) {}
 };
@@ -216,6 +216,7 @@ class Flash {
   void attend_split(AttentionTask& task, const Unit& u, int64_t split, const AttentionState& state) const {
     task.begin = std::max(split * kSplit, first_seen(u.position) / kKeyTile * kKeyTile);
     task.end = std::min((split + 1) * kSplit, u.position + u.tokens);
+    task.next_end = u.position + u.tokens;
     functions_.attend(task, state);
   }
 
