@@ -166,7 +166,7 @@ void check(const Dims& s, uint64_t seed, bool with_rope) {
   // f32: a product and an addition. bf16 pools: half a unit of the eighth bit, of outliers up to 80 times the root
   // mean square; BF16IsNearestEven is exact.
   hooks.bound = [&](const Case&, const Kernel&) {
-    return s.pool == DType::kF32 ? Bound{3e-7, 1e-5} : Bound{3e-3, 0.4};
+    return s.pool == DType::kF32 ? Bound{3e-7, 1e-5} : Bound{4e-3, 0.4};
   };
   std::vector<std::string> ran;
   EXPECT_EQ("", testing::check_kernels(rope_kernels(), c, hooks, &ran))

@@ -1,19 +1,22 @@
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "kernels/sample/sample_parts.h"
 
 namespace bolide::sample {
 
-size_t scratch_bytes(int64_t vocabulary) { return round_up(static_cast<size_t>(vocabulary) * 4, 64) * 3; }
+namespace {
 
-Scratch scratch_at(MutableBytes workspace, int64_t vocabulary, int64_t index) {
-  const size_t part = scratch_bytes(vocabulary) / 3;
-  std::byte* start = workspace.data() + static_cast<size_t>(index) * 3 * part;
-  return {reinterpret_cast<float*>(start), reinterpret_cast<float*>(start + part),
-          reinterpret_cast<int32_t*>(start + 2 * part)};
+// Penalties are the client's and may be extreme.
+float bounded(float score) {
+  constexpr float kMost = std::numeric_limits<float>::max();
+  if (std::isnan(score)) return -kMost;
+  return std::isinf(score) ? std::copysign(kMost, score) : score;
 }
+
+}  // namespace
 
 void penalise(const SamplingRow& row, int64_t vocabulary, float* scores, int32_t* counts) {
   const auto for_ids = [&](int32_t begin, auto&& body) {
@@ -24,15 +27,17 @@ void penalise(const SamplingRow& row, int64_t vocabulary, float* scores, int32_t
     for_ids(0, [&](int32_t id) { counts[id] = 0; });
     for_ids(0, [&](int32_t id) {
       if (counts[id]++ != 0) return;
-      scores[id] = scores[id] < 0 ? scores[id] * row.repetition_penalty : scores[id] / row.repetition_penalty;
+      if (std::isinf(scores[id])) return;  // masked
+      scores[id] = bounded(scores[id] < 0 ? scores[id] * row.repetition_penalty : scores[id] / row.repetition_penalty);
     });
   }
   if (row.presence_penalty != 0 || row.frequency_penalty != 0) {
     for_ids(row.prompt_count, [&](int32_t id) { counts[id] = 0; });
     for_ids(row.prompt_count, [&](int32_t id) { ++counts[id]; });
     for_ids(row.prompt_count, [&](int32_t id) {
-      if (counts[id] == 0) return;
-      scores[id] -= row.presence_penalty + row.frequency_penalty * static_cast<float>(counts[id]);
+      if (counts[id] == 0 || std::isinf(scores[id])) return;
+      scores[id] =
+          bounded(scores[id] - (row.presence_penalty + row.frequency_penalty * static_cast<float>(counts[id])));
       counts[id] = 0;
     });
   }

@@ -7,17 +7,9 @@ namespace bolide::sample {
 
 Result<> sample_ref(const Launch& launch, Stream& stream);
 
-// Scratch for one row of V logits.
-struct Scratch {
-  float* scores;  // [V] penalised logits
-  float* values;  // [V] of candidates
-  int32_t* ids;   // [V] of candidates; before there are any, counts of tokens
-};
-size_t scratch_bytes(int64_t vocabulary);
-Scratch scratch_at(MutableBytes workspace, int64_t vocabulary, int64_t index);
-
 // Repetition penalty over the history, then presence and frequency penalties over its generated part, in place.
-// counts [V]: arbitrary before and after. Ids outside the vocabulary are passed over.
+// counts [V]: arbitrary before and after. Ids outside the vocabulary are passed over; penalised
+// scores stay finite.
 void penalise(const SamplingRow& row, int64_t vocabulary, float* scores, int32_t* counts);
 
 // Aborts unless there is a SamplingRow for each row of logits.
