@@ -11,7 +11,7 @@
 namespace bolide::vnni {
 namespace {
 
-constexpr int64_t kPrefetchBytes = 4096;
+constexpr int64_t kPrefetchBytes = 8192;
 
 inline __m512i broadcast32(const void* p) { return _mm512_set1_epi32(*static_cast<const int*>(p)); }
 inline __m512 broadcast_float(const void* p) { return _mm512_set1_ps(*static_cast<const float*>(p)); }
@@ -84,14 +84,18 @@ template <StripFormat F, int M>
 inline void one_strip(const Strip& s, int64_t groups, const uint8_t* panel, __m512 (&acc)[M]) {
   constexpr int64_t kRecord = int64_t{M} * (32 + 4 + 4 * F.parts);
   constexpr int kGroupBytes = F.code_bits == 8 ? 512 : 256;
+  // All of a strip's bytes for one group: the strip is walked ahead of time as the one stream that it is.
+  constexpr int kStride = kGroupBytes + F.parts * (F.minimum ? 2 : 1) * (F.scale == StripScale::kHalf ? 32 : 16) +
+                          (F.scale == StripScale::kHalf ? 0
+                           : F.minimum                  ? 8
+                                                        : 4);
+  const uint8_t* ahead = s.codes + kPrefetchBytes;
   for (int64_t g = 0; g < groups; ++g, panel += kRecord) {
     const uint8_t* codes = s.codes + g * kGroupBytes;
     const uint8_t* scales = panel + M * 32;
-    if constexpr (M <= 2) {
-#pragma GCC unroll 8
-      for (int i = 0; i < kGroupBytes; i += 64)
-        _mm_prefetch(reinterpret_cast<const char*>(codes + kPrefetchBytes + i), _MM_HINT_T0);
-    }
+#pragma GCC unroll 10
+    for (int i = 0; i < kStride; i += 64)
+      _mm_prefetch(reinterpret_cast<const char*>(ahead + g * kStride + i), _MM_HINT_T0);
 #pragma GCC unroll 2
     for (int p = 0; p < F.parts; ++p) {
       const uint8_t* corrections = scales + M * 4 + p * M * 4;
