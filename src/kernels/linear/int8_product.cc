@@ -15,6 +15,7 @@ struct Int8Engine {
   std::span<const int> tiles;
   void (*strips)(const StripArgs&);
   void (*panel)(const Int8PanelArgs&);
+  int wide_offset;  // what the kernel subtracts from wide codes (strip_codes_wide) itself
 };
 
 constexpr int kPartsMax = 2;
@@ -43,6 +44,7 @@ void run(const Product& p, Workers& workers) {
   const StripScheme& scheme = *strip_scheme(p.quant);
   const StripFormat format = strip_format(scheme.kind);
   const StripShape shape = strip_shape(scheme, p.k);
+  const int zero = scheme.zero - (strip_codes_wide(format) ? E.wide_offset : 0);
   const int tile = tile_for(E.tiles, p.tokens);
   const int64_t tiles = (p.tokens + tile - 1) / tile;
   const int64_t tile_bytes = shape.groups * int8_record_bytes(tile, format.parts);
@@ -61,7 +63,7 @@ void run(const Product& p, Workers& workers) {
         round_token_f8(x, p.k, rounded + t * p.k);
         x = rounded + t * p.k;
       }
-      E.panel({x, shape.groups, panel, tile, static_cast<int>(t - first), format.parts, format.minimum, scheme.zero});
+      E.panel({x, shape.groups, panel, tile, static_cast<int>(t - first), format.parts, format.minimum, zero});
     }
   };
   if (p.tokens * p.k <= kSerialActivations)
@@ -99,7 +101,9 @@ bool fits(const ValueType& weight, Compute compute) {
 }
 
 constexpr int kVnniTiles[] = {1, 2, 3, 4, 6, 8, 12};
-constexpr Int8Engine kVnniEngine{kVnniTiles, vnni::int8_strips, vnni::int8_panel};
+constexpr Int8Engine kVnniEngine{kVnniTiles, vnni::int8_strips, vnni::int8_panel, 0};
+constexpr int kAvx2Tiles[] = {1, 2, 4};
+constexpr Int8Engine kAvx2Engine{kAvx2Tiles, avx2::int8_strips, avx2::int8_panel, 128};
 
 }  // namespace
 
@@ -111,6 +115,17 @@ constexpr ProductMethod kInt8Vnni{
                    const DeviceInfo& device) { return device.isa >= Isa::kVnni && fits(weight, compute); },
     .workspace = workspace<kVnniEngine>,
     .run = run<kVnniEngine>,
+    .matrix_bytes = matrix_bytes,
+};
+
+constexpr ProductMethod kInt8Avx2{
+    .linear_name = "linear_int8_avx2",
+    .moe_name = "moe_int8_avx2",
+    .packing = &kStripPacking,
+    .supports = [](const ValueType& weight, Compute compute,
+                   const DeviceInfo& device) { return device.isa >= Isa::kAvx2 && fits(weight, compute); },
+    .workspace = workspace<kAvx2Engine>,
+    .run = run<kAvx2Engine>,
     .matrix_bytes = matrix_bytes,
 };
 

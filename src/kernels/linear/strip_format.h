@@ -65,6 +65,11 @@ constexpr StripFormat strip_format(int kind) {
   }
 }
 
+// Codes above 127: a sum of two of them with int8 activations does not fit 16 bits.
+constexpr bool strip_codes_wide(StripFormat f) {
+  return f.table || (f.code_bits == 8 && f.scale == StripScale::kHalf && !f.minimum);
+}
+
 // Offsets within a strip, in bytes.
 struct StripShape {
   int64_t groups;  // K / 32
