@@ -190,8 +190,10 @@ void bench(const Options& options, const Kernel& kernel, const ValueType& type, 
     WeightRows rows{type.dtype, type.quant, n, k, {}, row_bytes(type.dtype, type.quant, k)};
     const WeightRows::Run runs[] = {{natural.data(), n}};
     rows.runs = runs;
+    const double begin = now_s();
     const auto packed = packing->pack(type, rows, weights[0].bytes(), workers);
     BOLIDE_CHECK(packed.has_value(), "{}", packed.error().text);
+    if (tokens == 1) fmt::print("  packed at {:.2f} GB/s\n", static_cast<double>(bytes) / (now_s() - begin) / 1e9);
   }
   std::vector<float> x(static_cast<size_t>(tokens * k)), y(static_cast<size_t>(tokens * n));
   std::normal_distribution<float> normal;

@@ -72,6 +72,9 @@ void run(const Product& p, Workers& workers) {
   const size_t per_thread = rounded_bytes(p.k) + (E.decode != nullptr ? decoded_bytes(p.k) : 0);
   std::byte* scratch = p.workspace.data() + p.workspace.size() - static_cast<size_t>(workers.threads()) * per_thread;
 
+  BOLIDE_CHECK(scratch >= p.workspace.data() + tiles * tile_floats * 4, "workspace of {} for {} threads",
+               p.workspace.size(), workers.threads());
+
   const auto fill_tile = [&](int64_t i, int thread) {
     float* panel = panels + i * tile_floats;
     auto* rounded = reinterpret_cast<float*>(scratch + static_cast<size_t>(thread) * per_thread);
@@ -179,6 +182,8 @@ constexpr ProductMethod kBf16Dot{
     .workspace = workspace<kBf16Engine>,
     .run = run<kBf16Engine>,
     .matrix_bytes = float_matrix_bytes,
+    .exact_floats = &kFloatAvx512,
+    .exact_blocks = &kDecodedAvx512,
 };
 
 constexpr ProductMethod kFloatAvx512{
@@ -190,6 +195,8 @@ constexpr ProductMethod kFloatAvx512{
     .workspace = workspace<kAvx512Engine>,
     .run = run<kAvx512Engine>,
     .matrix_bytes = float_matrix_bytes,
+    .exact_floats = &kFloatAvx512,
+    .exact_blocks = &kDecodedAvx512,
 };
 
 constexpr ProductMethod kDecodedAvx512{
@@ -201,6 +208,8 @@ constexpr ProductMethod kDecodedAvx512{
     .workspace = workspace<kAvx512Decoding>,
     .run = run<kAvx512Decoding>,
     .matrix_bytes = block_matrix_bytes,
+    .exact_floats = &kFloatAvx512,
+    .exact_blocks = &kDecodedAvx512,
 };
 
 constexpr ProductMethod kFloatAvx2{
@@ -212,6 +221,8 @@ constexpr ProductMethod kFloatAvx2{
     .workspace = workspace<kAvx2Engine>,
     .run = run<kAvx2Engine>,
     .matrix_bytes = float_matrix_bytes,
+    .exact_floats = &kFloatAvx2,
+    .exact_blocks = &kDecodedAvx2,
 };
 
 constexpr ProductMethod kDecodedAvx2{
@@ -223,6 +234,8 @@ constexpr ProductMethod kDecodedAvx2{
     .workspace = workspace<kAvx2Decoding>,
     .run = run<kAvx2Decoding>,
     .matrix_bytes = block_matrix_bytes,
+    .exact_floats = &kFloatAvx2,
+    .exact_blocks = &kDecodedAvx2,
 };
 
 }  // namespace bolide

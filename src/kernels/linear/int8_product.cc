@@ -116,6 +116,8 @@ constexpr ProductMethod kInt8Vnni{
     .workspace = workspace<kVnniEngine>,
     .run = run<kVnniEngine>,
     .matrix_bytes = matrix_bytes,
+    .exact_floats = &kFloatAvx512,
+    .exact_blocks = &kDecodedAvx512,
 };
 
 constexpr ProductMethod kInt8Avx2{
@@ -127,6 +129,8 @@ constexpr ProductMethod kInt8Avx2{
     .workspace = workspace<kAvx2Engine>,
     .run = run<kAvx2Engine>,
     .matrix_bytes = matrix_bytes,
+    .exact_floats = &kFloatAvx2,
+    .exact_blocks = &kDecodedAvx2,
 };
 
 }  // namespace bolide

@@ -40,6 +40,8 @@ struct ProductMethod {
   void (*run)(const Product& product, Workers& workers);
   // Bytes of one packed matrix of [n, k]: matrices of a three-dimensional weight follow each other.
   size_t (*matrix_bytes)(const ValueType& weight);
+  // The methods of the same instruction set for Compute::kF32 with float and with block-quantised weights.
+  const ProductMethod *exact_floats, *exact_blocks;
 };
 
 // Fastest first. No method is the reference.
