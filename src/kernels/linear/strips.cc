@@ -24,13 +24,7 @@ class BlockPlace {
 
   void store(int64_t first_group, int64_t groups, const BlockFields& f) {
     for (int64_t g = 0; g < groups; ++g) {
-      for (int j = 0; j < 32; ++j) {
-        const uint8_t code = f.codes[g * 32 + j];
-        if (format_.code_bits == 8)
-          *code_byte(first_group + g, j) = code;
-        else
-          *code_byte(first_group + g, j) |= static_cast<uint8_t>(j < 16 ? code : code << 4);
-      }
+      store_codes(first_group + g, f.codes + g * 32);
       if (format_.scale == StripScale::kHalf) continue;
       for (int p = 0; p < format_.parts; ++p) {
         *small(shape_.scales, first_group + g, p) = f.scales[g * format_.parts + p];
@@ -58,6 +52,16 @@ class BlockPlace {
   }
 
  private:
+  // Four consecutive codes of a row are one 32-bit lane.
+  void store_codes(int64_t group, const uint8_t* codes) {
+    for (int j = 0; j < (format_.code_bits == 8 ? 8 : 4); ++j) {
+      uint32_t low = 0, high = 0;
+      std::memcpy(&low, codes + j * 4, 4);
+      if (format_.code_bits != 8) std::memcpy(&high, codes + 16 + j * 4, 4);
+      const uint32_t lane = low | high << 4;
+      std::memcpy(code_byte(group, j * 4), &lane, 4);
+    }
+  }
   uint8_t* code_byte(int64_t group, int j) const {
     if (format_.code_bits == 8) return strip_ + group * 512 + j / 4 * 64 + row_ * 4 + j % 4;
     return strip_ + group * 256 + j % 16 / 4 * 64 + row_ * 4 + j % 4;
