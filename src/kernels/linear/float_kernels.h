@@ -32,6 +32,22 @@ namespace avx512bf16 {
 void bf16_strips(const FloatArgs& args);
 }  // namespace avx512bf16
 
+// bf16 strips times 16-token tiles of bf16 rows, which are padded with zeros to 32 along K and to 16 tokens.
+struct AmxBf16Args {
+  int64_t k;  // even
+  int64_t strips;
+  size_t strip_bytes;
+  const uint8_t* weights;
+  const uint8_t* panel;
+  int64_t row_bytes;  // of the panel
+  int64_t row_tiles;
+  StripTarget target;  // tokens: of all tiles
+};
+
+namespace amx {
+void bf16_strips(const AmxBf16Args& args);
+}  // namespace amx
+
 namespace avx2 {
 // tile is one of 1, 2, 4, 6.
 void float_strips(const FloatArgs& args);

@@ -24,4 +24,9 @@ void int8_panel(const Int8PanelArgs& args);
 void decode_strip(const StripArgs& args, float* out);
 }  // namespace avx2
 
+namespace amx {
+// tile is 16; panels and scratch are used.
+void int8_strips(const StripArgs& args);
+}  // namespace amx
+
 }  // namespace bolide

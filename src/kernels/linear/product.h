@@ -62,8 +62,8 @@ struct ChunkPlan {
 // strip_bytes: weights of one strip; tile_flops: multiply-adds of one strip with one tile.
 ChunkPlan plan_chunks(int64_t strips, int64_t token_tiles, size_t strip_bytes, int64_t tile_flops, int threads);
 
-extern const ProductMethod kInt8Vnni, kInt8Avx2;
-extern const ProductMethod kBf16Dot, kFloatAvx512, kFloatAvx2;
+extern const ProductMethod kInt8Amx, kInt8Vnni, kInt8Avx2;
+extern const ProductMethod kBf16Amx, kBf16Dot, kFloatAvx512, kFloatAvx2;
 extern const ProductMethod kDecodedAvx512, kDecodedAvx2;
 
 }  // namespace bolide
