@@ -27,10 +27,33 @@ int q6_shift(int i) { return 4 * (i % 128 / 64); }
 
 // Nibbles of a group of 32: low ones first.
 void read_group32(const std::byte* p, uint8_t* codes) {
-  for (int j = 0; j < 32; ++j) codes[j] = bits(p, j % 16, j / 16 * 4, 4);
+  for (int j = 0; j < 16; ++j) codes[j] = byte_at(p, j) & 15;
+  for (int j = 0; j < 16; ++j) codes[16 + j] = static_cast<uint8_t>(byte_at(p, j) >> 4);
 }
 void write_group32(const uint8_t* codes, std::byte* p) {
   for (int j = 0; j < 32; ++j) put(p, j % 16, j / 16 * 4, codes[j] & 15);
+}
+
+// Loops over 32 consecutive bytes, which vectorise; the write side walks element by element through the tables above.
+void read_quarters(const std::byte* p, uint8_t* codes, int shift_to, bool add) {
+  for (int half = 0; half < 2; ++half)
+    for (int quarter = 0; quarter < 4; ++quarter)
+      for (int l = 0; l < 32; ++l) {
+        const int value = ((byte_at(p, half * 32 + l) >> (2 * quarter)) & 3) << shift_to;
+        uint8_t& code = codes[half * 128 + quarter * 32 + l];
+        code = static_cast<uint8_t>(add ? code | value : value);
+      }
+}
+void read_nibbles(const std::byte* p, uint8_t* codes) {
+  for (int pair = 0; pair < 4; ++pair) {
+    for (int l = 0; l < 32; ++l) codes[pair * 64 + l] = byte_at(p, pair * 32 + l) & 15;
+    for (int l = 0; l < 32; ++l) codes[pair * 64 + 32 + l] = static_cast<uint8_t>(byte_at(p, pair * 32 + l) >> 4);
+  }
+}
+// One more bit a code from 32 bytes: bit g of byte l belongs to element l of group g.
+void read_bits(const std::byte* p, uint8_t* codes, int shift_to) {
+  for (int g = 0; g < 8; ++g)
+    for (int l = 0; l < 32; ++l) codes[g * 32 + l] |= static_cast<uint8_t>(((byte_at(p, l) >> g) & 1) << shift_to);
 }
 
 void read_k_scales(const std::byte* p, BlockFields* f) {
@@ -71,13 +94,12 @@ void read_block(const QuantScheme& scheme, const std::byte* b, BlockFields* f) {
     f->scale = half_at(b);
     for (int j = 0; j < 32; ++j) f->codes[j] = byte_at(b, 2 + j) ^ 0x80;
   } else if (&scheme == &kQ2_K) {
-    for (int i = 0; i < 256; ++i) f->codes[i] = bits(b, 16 + quarter_byte(i), quarter_shift(i), 2);
+    read_quarters(b + 16, f->codes, 0, false);
     for (int g = 0; g < 16; ++g) f->scales[g] = bits(b, g, 0, 4), f->minima[g] = bits(b, g, 4, 4);
     f->scale = half_at(b + 80), f->minimum = half_at(b + 82);
   } else if (&scheme == &kQ3_K) {
-    for (int i = 0; i < 256; ++i)
-      f->codes[i] =
-          static_cast<uint8_t>(bits(b, 32 + quarter_byte(i), quarter_shift(i), 2) | bits(b, i % 32, i / 32, 1) << 2);
+    read_quarters(b + 32, f->codes, 0, false);
+    read_bits(b, f->codes, 2);
     for (int g = 0; g < 16; ++g) {
       const int low = bits(b, 96 + g % 8, g / 8 * 4, 4);
       const int high = bits(b, 104 + g % 4, g / 4 * 2, 2);
@@ -88,13 +110,15 @@ void read_block(const QuantScheme& scheme, const std::byte* b, BlockFields* f) {
     f->scale = half_at(b), f->minimum = half_at(b + 2);
     read_k_scales(b + 4, f);
     const int at = &scheme == &kQ4_K ? 16 : 48;
-    for (int i = 0; i < 256; ++i) f->codes[i] = bits(b, at + nibble_byte(i), nibble_shift(i), 4);
-    if (&scheme == &kQ5_K)
-      for (int i = 0; i < 256; ++i) f->codes[i] |= static_cast<uint8_t>(bits(b, 16 + i % 32, i / 32, 1) << 4);
+    read_nibbles(b + at, f->codes);
+    if (&scheme == &kQ5_K) read_bits(b + 16, f->codes, 4);
   } else if (&scheme == &kQ6_K) {
-    for (int i = 0; i < 256; ++i)
-      f->codes[i] = static_cast<uint8_t>(bits(b, q6_byte(i), q6_shift(i), 4) |
-                                         bits(b, 128 + quarter_byte(i), quarter_shift(i), 2) << 4);
+    for (int half = 0; half < 2; ++half) {
+      uint8_t* codes = f->codes + half * 128;
+      for (int l = 0; l < 64; ++l) codes[l] = byte_at(b, half * 64 + l) & 15;
+      for (int l = 0; l < 64; ++l) codes[64 + l] = static_cast<uint8_t>(byte_at(b, half * 64 + l) >> 4);
+    }
+    read_quarters(b + 128, f->codes, 4, true);
     for (int g = 0; g < 16; ++g) f->scales[g] = byte_at(b, 192 + g);
     f->scale = half_at(b + 208);
   } else if (&scheme == &kIQ4_XS) {

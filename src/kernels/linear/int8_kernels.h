@@ -6,8 +6,8 @@
 
 namespace bolide {
 
-// The 16 values of the iq4 schemes plus 128, so that they are unsigned.
-#define BOLIDE_IQ4_TABLE 1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241
+// The 16 values of the iq4 schemes plus 128, which makes them unsigned, written as signed bytes.
+#define BOLIDE_IQ4_TABLE 1, 24, 45, 63, 79, 93, 106, 118, -127, -115, -103, -90, -75, -59, -39, -15
 
 namespace vnni {
 // tile is one of 1, 2, 3, 4, 6, 8, 12.
@@ -23,5 +23,10 @@ void int8_strips(const StripArgs& args);
 void int8_panel(const Int8PanelArgs& args);
 void decode_strip(const StripArgs& args, float* out);
 }  // namespace avx2
+
+namespace amx {
+// tile is 16; panels and scratch are used.
+void int8_strips(const StripArgs& args);
+}  // namespace amx
 
 }  // namespace bolide

@@ -6,6 +6,10 @@
 #include <cstring>
 #include <map>
 
+#include "kernels/linear/amx_emulation.h"
+#include "kernels/linear/engines.h"
+#include "kernels/linear/float_strips.h"
+#include "kernels/linear/int8_kernels.h"
 #include "kernels/linear/linear.h"
 #include "kernels/linear/product.h"
 #include "kernels/linear/rounding.h"
@@ -199,6 +203,76 @@ TEST(Linear, BatchInvariant) {
               << kernel.name << " " << few.name << " differs from T=29";
         }
       }
+}
+
+// One product by `run`, packed by `packing`.
+std::vector<float> multiply(const Packing& packing, size_t workspace_bytes, const Operand& x, const Operand& weight,
+                            Compute compute, Workers& workers, FunctionRef<void(const Product&, Workers&)> run) {
+  const int64_t tokens = x.shape[0], k = x.shape[1], n = weight.shape[0];
+  const auto bytes = packing.bytes(weight.type);
+  const Buffer packed = *Buffer::host(bytes), workspace = *Buffer::host(workspace_bytes);
+  std::memset(workspace.data(), 0xff, workspace_bytes);
+  WeightRows source{.dtype = weight.type.dtype, .quant = weight.type.quant, .rows = n, .k = k};
+  source.row_bytes = row_bytes(source.dtype, source.quant, k);
+  const WeightRows::Run runs[] = {{weight.natural.data(), n}};
+  source.runs = runs;
+  EXPECT_TRUE(packing.pack(weight.type, source, packed.bytes(), workers).has_value());
+  std::vector<float> out(static_cast<size_t>(tokens * n), NAN);
+  Product p;
+  p.dtype = weight.type.dtype, p.quant = weight.type.quant, p.n = n, p.k = k, p.weights = packed.data();
+  p.compute = compute, p.tokens = tokens;
+  p.x = x.values.data(), p.x_stride = k;
+  p.out = out.data(), p.out_stride = n;
+  p.workspace = workspace.bytes();
+  run(p, workers);
+  return out;
+}
+
+// The AMX kernels' loops, with tiles emulated: int8 gives VNNI's bits, bf16 the oracle's values.
+TEST(AmxEmulated, Int8HasTheBitsOfVnni) {
+  if (!supports(detect_cpu(), Isa::kVnni)) GTEST_SKIP() << "needs AVX-512 VNNI";
+  constexpr int kTiles[] = {16};
+  const Int8Engine engine{kTiles, amx_emulated::int8_strips, vnni::int8_panel, 0, true};
+  std::mt19937_64 random(5);
+  for (const QuantScheme* scheme : block_schemes())
+    for (const int threads : {1, 2})
+      for (const int64_t tokens : {1, 8, 16, 17, 50}) {
+        Workers workers(threads);
+        const ValueType type = weight_type({scheme->code, scheme}, 83, 512);
+        const Operand weight = testing::random_operand(type, {}, true, random);
+        const Operand x = testing::random_operand(f32({tokens, 512}), {}, false, random);
+        const auto got =
+            multiply(kStripPacking, int8_workspace(engine, type, tokens, threads), x, weight, Compute::kInt8, workers,
+                     [&](const Product& p, Workers& w) { run_int8(engine, p, w); });
+        const auto expected = multiply(kStripPacking, kInt8Vnni.workspace(type, tokens, threads), x, weight,
+                                       Compute::kInt8, workers, kInt8Vnni.run);
+        EXPECT_EQ(std::memcmp(got.data(), expected.data(), got.size() * 4), 0) << scheme->name << " T=" << tokens;
+      }
+  EXPECT_EQ(amx_emulated::faults(), 0);
+}
+
+TEST(AmxEmulated, Bf16MatchesTheOracle) {
+  if (!supports(detect_cpu(), Isa::kAvx512)) GTEST_SKIP() << "needs AVX-512";
+  std::mt19937_64 random(5);
+  for (const int threads : {1, 2})
+    for (const int64_t k : {1, 31, 32, 77, 128})
+      for (const int64_t tokens : {1, 8, 16, 33, 70}) {
+        Workers workers(threads);
+        const Case c = linear_case({DType::kBF16, nullptr}, {.compute = Compute::kBF16}, tokens, 83, k, 1);
+        const std::vector<Operand> in = {testing::random_operand(c.in[0], c.sizes, false, random),
+                                         testing::random_operand(c.in[1], c.sizes, true, random)};
+        const auto got =
+            multiply(kFloatPacking, bf16_tiles_workspace(c.in[1], tokens, threads), in[0], in[1], Compute::kBF16,
+                     workers, [](const Product& p, Workers& w) { run_bf16_tiles(amx_emulated::bf16_strips, p, w); });
+        const auto expected = product(c, in, false)[0];
+        double error = 0, norm = 0;
+        for (size_t i = 0; i < got.size(); ++i) {
+          error += std::pow(static_cast<double>(got[i]) - expected[i], 2);
+          norm += expected[i] * expected[i];
+        }
+        EXPECT_LE(std::sqrt(error / norm), 2e-6) << "K=" << k << " T=" << tokens;
+      }
+  EXPECT_EQ(amx_emulated::faults(), 0);
 }
 
 std::vector<const Packing*> packings() {

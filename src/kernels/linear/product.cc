@@ -6,7 +6,8 @@
 namespace bolide {
 
 std::span<const ProductMethod* const> product_methods() {
-  static constexpr std::array<const ProductMethod*, 1> methods = {&kInt8Vnni};
+  static constexpr std::array methods = {&kInt8Amx,     &kInt8Vnni,  &kInt8Avx2,      &kBf16Amx,    &kBf16Dot,
+                                         &kFloatAvx512, &kFloatAvx2, &kDecodedAvx512, &kDecodedAvx2};
   return methods;
 }
 

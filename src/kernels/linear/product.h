@@ -40,6 +40,8 @@ struct ProductMethod {
   void (*run)(const Product& product, Workers& workers);
   // Bytes of one packed matrix of [n, k]: matrices of a three-dimensional weight follow each other.
   size_t (*matrix_bytes)(const ValueType& weight);
+  // The methods of the same instruction set for Compute::kF32 with float and with block-quantised weights.
+  const ProductMethod *exact_floats, *exact_blocks;
 };
 
 // Fastest first. No method is the reference.
@@ -60,6 +62,8 @@ struct ChunkPlan {
 // strip_bytes: weights of one strip; tile_flops: multiply-adds of one strip with one tile.
 ChunkPlan plan_chunks(int64_t strips, int64_t token_tiles, size_t strip_bytes, int64_t tile_flops, int threads);
 
-extern const ProductMethod kInt8Vnni;
+extern const ProductMethod kInt8Amx, kInt8Vnni, kInt8Avx2;
+extern const ProductMethod kBf16Amx, kBf16Dot, kFloatAvx512, kFloatAvx2;
+extern const ProductMethod kDecodedAvx512, kDecodedAvx2;
 
 }  // namespace bolide

@@ -65,6 +65,11 @@ constexpr StripFormat strip_format(int kind) {
   }
 }
 
+// Codes above 127: a sum of two of them with int8 activations does not fit 16 bits.
+constexpr bool strip_codes_wide(StripFormat f) {
+  return f.table || (f.code_bits == 8 && f.scale == StripScale::kHalf && !f.minimum);
+}
+
 // Offsets within a strip, in bytes.
 struct StripShape {
   int64_t groups;  // K / 32
@@ -82,7 +87,7 @@ struct StripTarget {
   int tokens;       // valid rows
 };
 
-// `strips` consecutive strips times one panel of `tile` tokens.
+// `strips` consecutive strips times one panel of `tile` tokens, or, with AMX, `panels` of them.
 struct StripArgs {
   int kind;
   int tile;
@@ -91,7 +96,10 @@ struct StripArgs {
   StripShape shape;
   const uint8_t* weights;
   const uint8_t* panel;
-  StripTarget target;
+  StripTarget target;    // tokens: of the only panel, or of all
+  int64_t panels;        // AMX: panels one after another, for tokens one after another
+  int64_t panel_stride;  // AMX: bytes between them
+  uint8_t* scratch;      // AMX: K * 16 bytes for unpacked codes
 };
 
 // Int8 panel: for each group of 32 along K

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <atomic>
 #include <cstring>
 
 #include "kernels/linear/block_fields.h"
@@ -18,18 +16,6 @@ constexpr StripScheme kSchemes[] = {
     {&kQ6_K, kStrip8SuperBy16, 32}, {&kIQ4_NL, kStripTableHalf, 128}, {&kIQ4_XS, kStripTableSuper, 128},
 };
 
-// A weight as matrices of n rows.
-struct Extent {
-  int64_t matrices, n, k;
-  explicit Extent(const ValueType& type) : matrices(1) {
-    const size_t rank = type.dims.size();
-    n = rank < 2 ? 1 : type.dims[rank - 2].factor;
-    k = type.last().factor;
-    for (size_t i = 0; i + 2 < rank; ++i) matrices *= type.dims[i].factor;
-  }
-  int64_t strips() const { return matrices * strips_of(n); }
-};
-
 // Where the fields of one block lie in a strip: the same walk reads and writes.
 class BlockPlace {
  public:
@@ -38,13 +24,7 @@ class BlockPlace {
 
   void store(int64_t first_group, int64_t groups, const BlockFields& f) {
     for (int64_t g = 0; g < groups; ++g) {
-      for (int j = 0; j < 32; ++j) {
-        const uint8_t code = f.codes[g * 32 + j];
-        if (format_.code_bits == 8)
-          *code_byte(first_group + g, j) = code;
-        else
-          *code_byte(first_group + g, j) |= static_cast<uint8_t>(j < 16 ? code : code << 4);
-      }
+      store_codes(first_group + g, f.codes + g * 32);
       if (format_.scale == StripScale::kHalf) continue;
       for (int p = 0; p < format_.parts; ++p) {
         *small(shape_.scales, first_group + g, p) = f.scales[g * format_.parts + p];
@@ -72,6 +52,16 @@ class BlockPlace {
   }
 
  private:
+  // Four consecutive codes of a row are one 32-bit lane.
+  void store_codes(int64_t group, const uint8_t* codes) {
+    for (int j = 0; j < (format_.code_bits == 8 ? 8 : 4); ++j) {
+      uint32_t low = 0, high = 0;
+      std::memcpy(&low, codes + j * 4, 4);
+      if (format_.code_bits != 8) std::memcpy(&high, codes + 16 + j * 4, 4);
+      const uint32_t lane = low | high << 4;
+      std::memcpy(code_byte(group, j * 4), &lane, 4);
+    }
+  }
   uint8_t* code_byte(int64_t group, int j) const {
     if (format_.code_bits == 8) return strip_ + group * 512 + j / 4 * 64 + row_ * 4 + j % 4;
     return strip_ + group * 256 + j % 16 / 4 * 64 + row_ * 4 + j % 4;
@@ -102,41 +92,23 @@ size_t bytes(const ValueType& weight) {
   return static_cast<size_t>(extent.strips()) * strip_shape(*scheme, extent.k).bytes;
 }
 
-// body(strip, row in it, row of the weight) for every row, strips in parallel.
-template <class Body>
-void for_rows(const Extent& extent, Workers& workers, Body body) {
-  workers.run(extent.strips(), [&](int64_t strip, int) {
-    const int64_t in_matrix = strip % strips_of(extent.n) * kStripRows;
-    const int64_t first = strip / strips_of(extent.n) * extent.n + in_matrix;
-    const int64_t rows = std::min<int64_t>(kStripRows, extent.n - in_matrix);
-    for (int64_t r = 0; r < rows; ++r) body(strip, static_cast<int>(r), first + r);
-  });
-}
-
 Result<> pack(const ValueType& weight, const WeightRows& source, MutableBytes dst, Workers& workers) {
   const StripScheme& scheme = *strip_scheme(weight.quant);
   const Extent extent(weight);
   const StripShape shape = strip_shape(scheme, extent.k);
   const int64_t block = scheme.quant->block_elements;
-  std::atomic<int64_t> bad_row{INT64_MAX};
-  for_rows(extent, workers, [&](int64_t strip, int r, int64_t row) {
+  FirstBadRow bad;
+  for_strip_rows(extent, workers, [&](int64_t strip, int r, int64_t row) {
     BlockPlace place(scheme, shape, dst.data() + static_cast<size_t>(strip) * shape.bytes, r);
     const std::byte* from = source.row(row);
     BlockFields fields{};
     for (int64_t i = 0; i < extent.k / block; ++i) {
       read_block(*scheme.quant, from + i * scheme.quant->block_bytes, &fields);
-      if (!finite_half(fields.scale) || !finite_half(fields.minimum)) {
-        int64_t seen = bad_row.load();
-        while (row < seen && !bad_row.compare_exchange_weak(seen, row)) {
-        }
-      }
+      if (!finite_half(fields.scale) || !finite_half(fields.minimum)) bad.report(row);
       place.store(i * block / 32, block / 32, fields);
     }
   });
-  if (const int64_t row = bad_row.load(); row != INT64_MAX)
-    return error(Code::kInvalid, fmt::format("row {} has a NaN or infinite {} scale; the checkpoint is damaged", row,
-                                             scheme.quant->name));
-  return {};
+  return bad.result(fmt::format("{} scale", scheme.quant->name));
 }
 
 Result<> unpack(const ValueType& weight, Bytes packed, MutableBytes rows, Workers& workers) {
@@ -145,7 +117,7 @@ Result<> unpack(const ValueType& weight, Bytes packed, MutableBytes rows, Worker
   const StripShape shape = strip_shape(scheme, extent.k);
   const int64_t block = scheme.quant->block_elements;
   const size_t bytes_per_row = row_bytes(weight.dtype, weight.quant, extent.k);
-  for_rows(extent, workers, [&](int64_t strip, int r, int64_t row) {
+  for_strip_rows(extent, workers, [&](int64_t strip, int r, int64_t row) {
     auto* base = const_cast<std::byte*>(packed.data()) + static_cast<size_t>(strip) * shape.bytes;  // only read
     BlockPlace place(scheme, shape, base, r);
     BlockFields fields{};
@@ -159,6 +131,19 @@ Result<> unpack(const ValueType& weight, Bytes packed, MutableBytes rows, Worker
 }
 
 }  // namespace
+
+Extent::Extent(const ValueType& weight) {
+  const size_t rank = weight.dims.size();
+  if (rank > 1) n = weight.dims[rank - 2].factor;
+  k = weight.last().factor;
+  for (size_t i = 0; i + 2 < rank; ++i) matrices *= weight.dims[i].factor;
+}
+
+Result<> FirstBadRow::result(std::string_view what) const {
+  const int64_t row = row_.load();
+  if (row == INT64_MAX) return {};
+  return error(Code::kInvalid, fmt::format("row {} has a NaN or infinite {}: the checkpoint is damaged", row, what));
+}
 
 const StripScheme* strip_scheme(const QuantScheme* quant) {
   for (const StripScheme& scheme : kSchemes)

@@ -1,9 +1,31 @@
 #include "kernels/moe/routing.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 namespace bolide {
+namespace {
+
+// e^x to 2 units in the last place, without branches, so that loops over it vectorise. Below -87 and above 88 it stays
+// at the value there; NaN stays NaN.
+inline float fast_exp(float x) {
+  const float clamped = x < -87.f ? -87.f : x > 88.f ? 88.f : x;
+  constexpr float kRound = 12582912.f;  // 1.5 * 2^23: adding it rounds to an integer
+  const float n = (clamped * 1.44269504f + kRound) - kRound;
+  // ln 2 in two parts, so that the remainder is exact to the last place.
+  const float r = (clamped - n * 0.693145752f) - n * 1.42860677e-6f;
+  const float p =
+      1.f + r * (1.f + r * (0.5f + r * (0.166666672f + r * (0.0416664556f + r * (0.00833337f + r * 0.00139304f)))));
+  return p * std::bit_cast<float>((static_cast<int32_t>(n) + 127) << 23);
+}
+
+template <class F>
+void each(const float* gate, const float* up, int64_t n, float* hidden, F f) {
+  for (int64_t i = 0; i < n; ++i) hidden[i] = f(gate[i]) * up[i];
+}
+
+}  // namespace
 
 void choose_experts(const MoeFfn& op, float* scores, int32_t* experts, float* weights) {
   const float largest = *std::max_element(scores, scores + op.experts);
@@ -38,6 +60,19 @@ double activate(ActKind kind, double x) {
     case ActKind::kRelu: return x > 0 ? x : 0;
   }
   return x;
+}
+
+void activate_row(ActKind kind, const float* gate, const float* up, int64_t n, float* hidden) {
+  switch (kind) {
+    case ActKind::kSilu: return each(gate, up, n, hidden, [](float x) { return x / (1.f + fast_exp(-x)); });
+    case ActKind::kGelu:
+      return each(gate, up, n, hidden, [](float x) { return 0.5f * x * (1.f + std::erf(x * 0.707106781f)); });
+    case ActKind::kGeluTanh:
+      // 0.5 (1 + tanh y) = 1 / (1 + e^-2y)
+      return each(gate, up, n, hidden,
+                  [](float x) { return x / (1.f + fast_exp(-1.5957691216f * (x + 0.044715f * x * x * x))); });
+    case ActKind::kRelu: return each(gate, up, n, hidden, [](float x) { return x > 0 ? x : x * 0; });
+  }
 }
 
 }  // namespace bolide

@@ -13,4 +13,7 @@ void choose_experts(const MoeFfn& op, float* scores, int32_t* experts, float* we
 
 double activate(ActKind kind, double x);
 
+// hidden[i] = act(gate[i]) * up[i] in f32, a few units in the last place off.
+void activate_row(ActKind kind, const float* gate, const float* up, int64_t n, float* hidden);
+
 }  // namespace bolide

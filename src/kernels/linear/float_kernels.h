@@ -1,0 +1,56 @@
+// The float product's inner kernels, one set for each instruction set, and the form of packed float weights. No
+// includes of the standard library here: instruction-set files include this.
+//
+// A float strip is 16 rows by all of K. f32: [K][16]. f16: [K][16]. bf16: [ceil(K / 2)][16][2], pairs along K, as
+// vdpbf16ps and AMX read them; an odd K ends in zeros. Strips start at multiples of 64 bytes.
+#pragma once
+
+#include "kernels/linear/strip_format.h"
+
+namespace bolide {
+
+enum class FloatStorage : int { kF32, kF16, kBF16 };
+
+struct FloatArgs {
+  FloatStorage storage;
+  int tile;
+  int64_t k;  // even for kBF16
+  int64_t strips;
+  size_t strip_bytes;
+  const uint8_t* weights;
+  const float* panel;  // [k][tile] f32; for bf16_strips pairs of bf16 [k / 2][tile][2]
+  StripTarget target;
+};
+
+namespace avx512 {
+// tile is one of 1, 2, 4, 6, 8, 12.
+void float_strips(const FloatArgs& args);
+}  // namespace avx512
+
+namespace avx512bf16 {
+// kBF16 storage only; tile as avx512.
+void bf16_strips(const FloatArgs& args);
+}  // namespace avx512bf16
+
+// bf16 strips times 16-token tiles of bf16 rows, which are padded with zeros to 32 along K and to 16 tokens.
+struct AmxBf16Args {
+  int64_t k;  // even
+  int64_t strips;
+  size_t strip_bytes;
+  const uint8_t* weights;
+  const uint8_t* panel;
+  int64_t row_bytes;  // of the panel
+  int64_t row_tiles;
+  StripTarget target;  // tokens: of all tiles
+};
+
+namespace amx {
+void bf16_strips(const AmxBf16Args& args);
+}  // namespace amx
+
+namespace avx2 {
+// tile is one of 1, 2, 4, 6.
+void float_strips(const FloatArgs& args);
+}  // namespace avx2
+
+}  // namespace bolide
