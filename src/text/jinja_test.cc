@@ -1,7 +1,7 @@
 // The template language against Jinja2 itself: tests/golden/jinja/*.json, made by tools/golden/jinja.py.
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -99,11 +99,11 @@ TEST(Jinja, EndlessTemplatesEndWithinASecond) {
       "{% for a in range(99999) %}{% set x = range(99999) | list | tojson %}{% endfor %}",
   };
   for (const std::string& source : sources) {
-    const auto start = std::chrono::steady_clock::now();
+    const std::clock_t start = std::clock();  // of the processor: the machine may be busy
     const auto text = render(source);
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
     EXPECT_FALSE(text.has_value()) << source;
-    EXPECT_LT(seconds, 3.0) << source;  // a second on a machine with nothing else to do
+    EXPECT_LT(seconds, 2.0) << source << ": " << seconds;
   }
 }
 
