@@ -397,17 +397,26 @@ constexpr Named<Filter> kSequenceFilters[] = {
 
 std::span<const Named<Filter>> sequence_filters() { return kSequenceFilters; }
 
+// A merge sort from the bottom up: stable, and safe with values whose order is no order (NaN).
 Result<> sort_values(Heap& heap, Keyed& keyed, bool reverse) {
-  // After a failed comparison all others answer false, which ends the sort soon and safely.
-  Result<> failed;
-  std::stable_sort(keyed.begin(), keyed.end(), [&](const auto& a, const auto& b) {
-    if (!failed) return false;
-    Result<bool> answer = reverse ? less(heap, b.first, a.first) : less(heap, a.first, b.first);
-    if (answer) return *answer;
-    failed = std::move(answer).error();
-    return false;
-  });
-  return failed;
+  Keyed merged(keyed.size());
+  BOLIDE_TRY(heap.step(keyed.size() * sizeof(Keyed::value_type)));
+  for (size_t width = 1; width < keyed.size(); width *= 2) {
+    for (size_t start = 0; start < keyed.size(); start += 2 * width) {
+      const size_t middle = std::min(start + width, keyed.size()), end = std::min(start + 2 * width, keyed.size());
+      size_t left = start, right = middle;
+      for (size_t to = start; to < end; ++to) {
+        bool take_right = left == middle;
+        if (left < middle && right < end) {
+          const Value &a = keyed[left].first, &b = keyed[right].first;
+          BOLIDE_TRY(take_right, reverse ? less(heap, a, b) : less(heap, b, a));
+        }
+        merged[to] = std::move(keyed[take_right ? right++ : left++]);
+      }
+    }
+    keyed.swap(merged);
+  }
+  return {};
 }
 
 }  // namespace bolide::jinja

@@ -186,14 +186,13 @@ Result<Interpreter::Flow> Interpreter::execute_for(const Statement& s) {
     }
     items = std::move(kept);
   }
-  if (items.empty()) return execute_scope(s.otherwise);
-
   heap_.account(sizeof(Loop));
   Loop& loop = loops_.emplace_back();
   loop.length = items.size();
   loop.items = std::move(items);
   Value loop_value(Kind::kLoop);
   loop_value.loop = &loop;
+  bool completed = false;  // `else` runs unless some pass went to the end of the body, as Jinja has it
   for (; loop.index < loop.length; ++loop.index) {
     BOLIDE_TRY(heap_.step());
     Scope* inner = scope_ = enter_scope(outer);
@@ -202,9 +201,11 @@ Result<Interpreter::Flow> Interpreter::execute_for(const Statement& s) {
     BOLIDE_TRY(const Flow flow, execute(s.body));
     leave_scope(inner, outer);
     if (flow == Flow::kBreak) break;
+    completed |= flow == Flow::kNext;
   }
   loop.items = {};
-  return Flow::kNext;
+  if (completed || s.otherwise.empty()) return Flow::kNext;
+  return execute_scope(s.otherwise);
 }
 
 Result<> Interpreter::assign(const Expression& target, const Value& value) {

@@ -241,8 +241,8 @@ Result<> append_json(Heap& heap, std::string& out, const Value& value, const Jso
         const auto text_key = [](const Dict::Entry* e) { return e->key.is_string(); };
         if (!std::all_of(entries.begin(), entries.end(), text_key))
           return template_error("tojson can sort only keys that are strings");
-        std::stable_sort(entries.begin(), entries.end(),
-                         [](const auto* a, const auto* b) { return a->key.string() < b->key.string(); });
+        std::sort(entries.begin(), entries.end(),
+                  [](const auto* a, const auto* b) { return a->key.string() < b->key.string(); });
       }
       if (entries.empty()) {
         out += "{}";

@@ -1,7 +1,7 @@
 // The template language against Jinja2 itself: tests/golden/jinja/*.json, made by tools/golden/jinja.py.
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -40,15 +40,17 @@ std::string error_of(const std::string& source, const Json& variables = Json::ob
 
 TEST(Jinja, AgreesWithJinja2) {
   const auto folder = std::filesystem::path(BOLIDE_SOURCE_DIR) / "tests/golden/jinja";
+  ASSERT_TRUE(std::filesystem::is_directory(folder)) << folder;
   size_t cases = 0, failures = 0;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    const Json golden = Json::parse(file_text(entry.path()), nullptr, false);
+    Json golden = Json::parse(file_text(entry.path()), nullptr, false);
     ASSERT_FALSE(golden.is_discarded()) << entry.path();
     for (const Json& one : golden["cases"]) {
       ++cases;
       const std::string source =
           one.contains("template") ? one["template"] : golden["templates"][one["family"].get<std::string>()];
-      const Json variables = one.contains("variables") ? one["variables"] : Json::object();
+      const Json& variables =
+          one.contains("scenario") ? golden["scenarios"][one["scenario"].get<std::string>()] : golden["variables"];
       const auto text = render(source, variables);
       std::string got = text ? *text : "ERROR";
       const bool raises = one.contains("raises");
@@ -97,11 +99,11 @@ TEST(Jinja, EndlessTemplatesEndWithinASecond) {
       "{% for a in range(99999) %}{% set x = range(99999) | list | tojson %}{% endfor %}",
   };
   for (const std::string& source : sources) {
-    const auto start = std::chrono::steady_clock::now();
+    const std::clock_t start = std::clock();  // of the processor: the machine may be busy
     const auto text = render(source);
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
     EXPECT_FALSE(text.has_value()) << source;
-    EXPECT_LT(seconds, 3.0) << source;  // a second on a machine with nothing else to do
+    EXPECT_LT(seconds, 2.0) << source << ": " << seconds;
   }
 }
 
