@@ -131,6 +131,11 @@ const AddedToken* AddedTokens::find(std::string_view content) const {
   return it == by_content_.end() ? nullptr : &tokens_[it->second];
 }
 
+std::string_view AddedTokens::text(const AddedToken& token) const {
+  if (!token.normalized) return token.content;
+  return normalized_contents_[static_cast<size_t>(&token - tokens_.data())];
+}
+
 bool AddedTokens::is_special(std::string_view content) const {
   const AddedToken* token = find(content);
   return token != nullptr && token->special;

@@ -31,7 +31,8 @@ class Unigram final : public TokenModel {
     std::vector<std::pair<std::string_view, int32_t>> strings;
     strings.reserve(scores_.size());
     for (int32_t id = 0; id < vocabulary.size(); ++id) {
-      if (vocabulary.has(id) && scores_[static_cast<size_t>(id)] != kNever) strings.emplace_back(vocabulary.text(id), id);
+      if (vocabulary.has(id) && scores_[static_cast<size_t>(id)] != kNever)
+        strings.emplace_back(vocabulary.text(id), id);
     }
     trie_ = ByteTrie(std::move(strings));
   }
