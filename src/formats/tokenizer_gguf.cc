@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <limits>
 
 #include "base/utf8.h"
 #include "formats/tokenizer_gguf_pre.h"
@@ -14,7 +13,6 @@ namespace {
 enum TokenType : int32_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
 
 constexpr std::string_view kMark = "\u2581";
-constexpr double kNever = -std::numeric_limits<double>::infinity();
 
 Result<> check_lists(const GgufTokenizer& gguf) {
   const size_t count = gguf.tokens.size();

@@ -37,7 +37,8 @@ Result<std::vector<VocabEntry>> parse_vocab_map(const JsonObject& model) {
     entries.push_back({text, value});
   }
   // By id, so that the spec does not depend on the order in the file.
-  std::stable_sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
+  std::sort(entries.begin(), entries.end(),
+            [](const auto& a, const auto& b) { return a.id != b.id ? a.id < b.id : a.text < b.text; });
   return entries;
 }
 

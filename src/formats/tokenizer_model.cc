@@ -100,7 +100,7 @@ struct ModelProto {
 };
 
 Result<> read_piece(std::string_view bytes, ModelProto& model) {
-  Message message(bytes, fmt::format("piece {}", model.pieces.size()));
+  Message message(bytes, "a piece");
   VocabEntry piece{"", static_cast<int32_t>(model.pieces.size())};
   double score = 0;
   int32_t type = kNormal;
