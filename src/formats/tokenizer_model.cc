@@ -207,7 +207,7 @@ Result<TokenizerSpec> parse_tokenizer_model(Bytes bytes) {
   spec.normalizers = normalizers(model);
   spec.vocab = std::move(model.pieces);
   if (model.model_type == kUnigram)
-    spec.model = token_model::Unigram{std::move(model.scores), unk_id, model.byte_fallback};
+    spec.model = token_model::Unigram{std::move(model.scores), unk_id, model.byte_fallback, true};
   else
     spec.model = token_model::Spm{std::move(model.scores), unk_id};
   spec.decoders = {decoder::Replace{TextPattern{false, std::string(kMark)}, " "}, decoder::ByteFallback{},
