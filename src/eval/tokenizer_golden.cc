@@ -97,6 +97,11 @@ Result<> check_texts(Checks& checks, std::string_view prefix, const Tokenizer& t
   for (size_t i = 0; i < texts->size(); ++i) {
     BOLIDE_TRY(const JsonObject entry, JsonObject::of((*texts)[i], fmt::format("{}[{}]", golden.at("texts"), i)));
     BOLIDE_TRY(const std::string text, entry.string("text"));
+    if (entry.find("error") != nullptr) {
+      checks.compare(std::string(prefix) + "refused", !tokenizer.encode(text).has_value(),
+                     [&] { return fmt::format("{}: is not refused", shown(text)); });
+      continue;
+    }
     BOLIDE_TRY(const std::vector<int32_t> ids, parse_ids(entry, "ids"));
     check_encode(checks, std::string(prefix) + "ids", tokenizer, text, false, ids);
     BOLIDE_TRY(check_decodes(checks, prefix, tokenizer, entry, "", ids));
@@ -173,12 +178,27 @@ Result<> check_model_text(Checks& checks, const Tokenizer& tokenizer, const Json
 
 }  // namespace
 
+Result<std::vector<TokenizerCheck>> check_tokenizer_cases(std::string_view golden_text, const Tokenizer& plain,
+                                                          const Tokenizer& configured, const RenderChat& render) {
+  BOLIDE_TRY(const json golden_json, parse_json(golden_text, kFileBytesMax));
+  BOLIDE_TRY(const JsonObject golden, JsonObject::of(golden_json, ""));
+  Checks checks;
+  if (golden.find("texts") != nullptr) BOLIDE_TRY(check_texts(checks, "", plain, golden));
+  if (golden.find("id_lists") != nullptr) BOLIDE_TRY(check_id_lists(checks, plain, golden));
+  if (golden.find("with_config_tokens") != nullptr) {
+    BOLIDE_TRY(const JsonObject with_config, golden.object("with_config_tokens"));
+    BOLIDE_TRY(check_texts(checks, "with_config_tokens.", configured, with_config));
+  }
+  if (golden.find("chat") != nullptr) BOLIDE_TRY(check_chats(checks, configured, golden, render));
+  if (golden.find("text") != nullptr) BOLIDE_TRY(check_model_text(checks, configured, golden));
+  std::vector<TokenizerCheck> result = checks.take();
+  if (result.empty()) return error(Code::kInvalid, "has nothing that a tokenizer could be checked against");
+  return result;
+}
+
 Result<std::vector<TokenizerCheck>> check_tokenizer_golden(const std::filesystem::path& folder,
                                                            const RenderChat& render) {
   BOLIDE_TRY(const std::string golden_text, read_file_or_xz(folder / "golden.json", kFileBytesMax));
-  const std::string golden_name = (folder / "golden.json").string();
-  BOLIDE_TRY(const json golden_json, parse_json(golden_text, kFileBytesMax).context(golden_name));
-  BOLIDE_TRY(const JsonObject golden, JsonObject::of(golden_json, "").context(golden_name));
   BOLIDE_TRY(const std::string spec_text, read_file_or_xz(folder / "tokenizer.json", kFileBytesMax));
   const std::string spec_name = (folder / "tokenizer.json").string();
   BOLIDE_TRY(TokenizerSpec spec, parse_tokenizer_json(spec_text).context(spec_name));
@@ -190,19 +210,7 @@ Result<std::vector<TokenizerCheck>> check_tokenizer_golden(const std::filesystem
     BOLIDE_TRY(apply_tokenizer_config(spec, config).context(path.string()));
     BOLIDE_TRY(configured, Tokenizer::create(std::move(spec)).context(path.string()));
   }
-  Checks checks;
-  if (golden.find("texts") != nullptr) BOLIDE_TRY(check_texts(checks, "", plain, golden).context(golden_name));
-  if (golden.find("id_lists") != nullptr) BOLIDE_TRY(check_id_lists(checks, plain, golden).context(golden_name));
-  if (golden.find("with_config_tokens") != nullptr) {
-    BOLIDE_TRY(const JsonObject with_config, golden.object("with_config_tokens"));
-    BOLIDE_TRY(check_texts(checks, "with_config_tokens.", configured, with_config).context(golden_name));
-  }
-  if (golden.find("chat") != nullptr) BOLIDE_TRY(check_chats(checks, configured, golden, render).context(golden_name));
-  if (golden.find("text") != nullptr) BOLIDE_TRY(check_model_text(checks, configured, golden).context(golden_name));
-  std::vector<TokenizerCheck> result = checks.take();
-  if (result.empty())
-    return error(Code::kInvalid, fmt::format("{}: has nothing that a tokenizer could be checked against", golden_name));
-  return result;
+  return check_tokenizer_cases(golden_text, plain, configured, render).context((folder / "golden.json").string());
 }
 
 }  // namespace bolide

@@ -33,4 +33,10 @@ using RenderChat = std::function<Result<std::string>(std::string_view chat_templ
 Result<std::vector<TokenizerCheck>> check_tokenizer_golden(const std::filesystem::path& folder,
                                                            const RenderChat& render = nullptr);
 
+// The same for a golden's text and a tokenizer already made; `configured` is the tokenizer with the additions of
+// tokenizer_config.json. An entry of `texts` with "error": true must be refused.
+Result<std::vector<TokenizerCheck>> check_tokenizer_cases(std::string_view golden_text, const Tokenizer& plain,
+                                                          const Tokenizer& configured,
+                                                          const RenderChat& render = nullptr);
+
 }  // namespace bolide

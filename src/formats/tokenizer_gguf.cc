@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <limits>
 
 #include "base/utf8.h"
 #include "formats/tokenizer_gguf_pre.h"
@@ -14,22 +13,25 @@ namespace {
 enum TokenType : int32_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
 
 constexpr std::string_view kMark = "\u2581";
-constexpr double kNever = -std::numeric_limits<double>::infinity();
 
 Result<> check_lists(const GgufTokenizer& gguf) {
   const size_t count = gguf.tokens.size();
   if (count == 0) return error(Code::kInvalid, "tokenizer.ggml.tokens: is empty or missing");
-  if (count > INT32_MAX) return error(Code::kInvalid, fmt::format("tokenizer.ggml.tokens: {} tokens are too many", count));
+  if (count > INT32_MAX)
+    return error(Code::kInvalid, fmt::format("tokenizer.ggml.tokens: {} tokens are too many", count));
   if (!gguf.scores.empty() && gguf.scores.size() != count)
-    return error(Code::kInvalid, fmt::format("tokenizer.ggml.scores: {} scores for {} tokens", gguf.scores.size(), count));
+    return error(Code::kInvalid,
+                 fmt::format("tokenizer.ggml.scores: {} scores for {} tokens", gguf.scores.size(), count));
   if (!gguf.token_types.empty() && gguf.token_types.size() != count)
-    return error(Code::kInvalid, fmt::format("tokenizer.ggml.token_type: {} types for {} tokens", gguf.token_types.size(), count));
+    return error(Code::kInvalid,
+                 fmt::format("tokenizer.ggml.token_type: {} types for {} tokens", gguf.token_types.size(), count));
   for (size_t i = 0; i < count; ++i) {
     if (const size_t at = utf8_invalid_at(gguf.tokens[i]); at != kUtf8Valid)
       return error(Code::kInvalid, fmt::format("tokenizer.ggml.tokens[{}]: is not UTF-8 at byte {}", i, at));
   }
   for (size_t i = 0; i < gguf.scores.size(); ++i) {
-    if (!std::isfinite(gguf.scores[i])) return error(Code::kInvalid, fmt::format("tokenizer.ggml.scores[{}]: is not finite", i));
+    if (!std::isfinite(gguf.scores[i]))
+      return error(Code::kInvalid, fmt::format("tokenizer.ggml.scores[{}]: is not finite", i));
   }
   return {};
 }
@@ -43,7 +45,8 @@ Result<std::optional<int32_t>> checked(const GgufTokenizer& gguf, std::optional<
   // Some writers say "none" with -1.
   if (*id == -1 || *id == 0xFFFFFFFF) return std::optional<int32_t>();
   if (*id < 0 || *id >= static_cast<int64_t>(gguf.tokens.size()))
-    return error(Code::kInvalid, fmt::format("tokenizer.ggml.{}: {} is not one of the {} tokens", key, *id, gguf.tokens.size()));
+    return error(Code::kInvalid,
+                 fmt::format("tokenizer.ggml.{}: {} is not one of the {} tokens", key, *id, gguf.tokens.size()));
   return std::optional<int32_t>(static_cast<int32_t>(*id));
 }
 
@@ -66,7 +69,8 @@ Result<> gpt2(const GgufTokenizer& gguf, TokenizerSpec& spec, bool* add_bos) {
   const GgufPretokenizer* pre = find_gguf_pretokenizer(gguf.pre);
   if (pre == nullptr) {
     spec.warnings.push_back(fmt::format(
-        "the file's pre-tokeniser \"{}\" is not known here; text is split as gpt-2 does, and ids may differ", gguf.pre));
+        "the file's pre-tokeniser \"{}\" is not known here; text is split as gpt-2 does, and ids may differ",
+        gguf.pre));
     pre = find_gguf_pretokenizer("gpt-2");
   }
   token_model::Bpe bpe;
@@ -94,7 +98,8 @@ Result<> gpt2(const GgufTokenizer& gguf, TokenizerSpec& spec, bool* add_bos) {
 }
 
 Result<> llama(const GgufTokenizer& gguf, TokenizerSpec& spec) {
-  if (gguf.scores.empty()) return error(Code::kInvalid, "tokenizer.ggml.scores: is missing, but a llama tokenizer needs it");
+  if (gguf.scores.empty())
+    return error(Code::kInvalid, "tokenizer.ggml.scores: is missing, but a llama tokenizer needs it");
   token_model::Spm spm;
   spm.scores.assign(gguf.scores.begin(), gguf.scores.end());
   BOLIDE_TRY(spm.unk_id, checked(gguf, gguf.unknown_id, "unknown_token_id"));
@@ -102,7 +107,8 @@ Result<> llama(const GgufTokenizer& gguf, TokenizerSpec& spec) {
   const bool prefix = gguf.add_space_prefix.value_or(true);
   if (prefix) spec.normalizers.push_back(normalizer::Prepend{std::string(kMark), false});
   spec.normalizers.push_back(normalizer::Replace{TextPattern{false, " "}, std::string(kMark)});
-  spec.decoders = {decoder::Replace{TextPattern{false, std::string(kMark)}, " "}, decoder::ByteFallback{}, decoder::Fuse{}};
+  spec.decoders = {decoder::Replace{TextPattern{false, std::string(kMark)}, " "}, decoder::ByteFallback{},
+                   decoder::Fuse{}};
   if (prefix) spec.decoders.push_back(decoder::Strip{' ', 1, 0});
   return {};
 }
@@ -111,8 +117,10 @@ Result<> llama(const GgufTokenizer& gguf, TokenizerSpec& spec) {
 Result<> bert(const GgufTokenizer& gguf, TokenizerSpec& spec) {
   for (VocabEntry& entry : spec.vocab) {
     std::string& text = entry.text;
-    if (text.starts_with(kMark)) text.erase(0, kMark.size());
-    else if (!(text.size() > 1 && text.starts_with('[') && text.ends_with(']'))) text = "##" + text;
+    if (text.starts_with(kMark))
+      text.erase(0, kMark.size());
+    else if (!(text.size() > 1 && text.starts_with('[') && text.ends_with(']')))
+      text = "##" + text;
   }
   std::string unk = "[UNK]";
   BOLIDE_TRY(const std::optional<int32_t> unk_id, checked(gguf, gguf.unknown_id, "unknown_token_id"));
@@ -152,7 +160,8 @@ Result<TokenizerSpec> tokenizer_from_gguf(const GgufTokenizer& gguf) {
     add_bos = add_sep = true;
   } else {
     return error(Code::kUnsupported, fmt::format("tokenizer.ggml.model: a tokenizer of kind \"{}\" is not supported "
-                                                 "(gpt2, llama and bert are)", gguf.model));
+                                                 "(gpt2, llama and bert are)",
+                                                 gguf.model));
   }
   add_added_tokens(gguf, spec);
   spec.add_bos = gguf.add_bos.value_or(add_bos);

@@ -15,15 +15,17 @@ constexpr std::string_view kGpt2 = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+|
 #define BOLIDE_WORD R"([^\r\n\p{L}\p{N}]?\p{L}+)"
 #define BOLIDE_SYMBOLS R"( ?[^\s\p{L}\p{N}]+[\r\n]*)"
 #define BOLIDE_SPACES R"(\s*[\r\n]+|\s+(?!\S)|\s+)"
-#define BOLIDE_CASED_WORDS(SUFFIX)                                                  \
+#define BOLIDE_CASED_WORDS(SUFFIX)                                                         \
   R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)" SUFFIX \
   R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)" SUFFIX
 
 constexpr std::string_view kDefault[] = {R"([\p{P}\$\+<=>\^~\|]+)", kGpt2, R"(\p{N}+)", "[0-9][0-9][0-9]"};
 constexpr std::string_view kGpt2Only[] = {kGpt2};
 constexpr std::string_view kDigitsGpt2[] = {R"(\p{N})", kGpt2};
-constexpr std::string_view kLlama3[] = {BOLIDE_CONTRACTIONS "|" BOLIDE_WORD R"(|\p{N}{1,3}|)" BOLIDE_SYMBOLS "|" BOLIDE_SPACES};
-constexpr std::string_view kQwen2[] = {BOLIDE_CONTRACTIONS "|" BOLIDE_WORD R"(|\p{N}|)" BOLIDE_SYMBOLS "|" BOLIDE_SPACES};
+constexpr std::string_view kLlama3[] = {BOLIDE_CONTRACTIONS "|" BOLIDE_WORD R"(|\p{N}{1,3}|)" BOLIDE_SYMBOLS
+                                                            "|" BOLIDE_SPACES};
+constexpr std::string_view kQwen2[] = {BOLIDE_CONTRACTIONS "|" BOLIDE_WORD R"(|\p{N}|)" BOLIDE_SYMBOLS
+                                                           "|" BOLIDE_SPACES};
 constexpr std::string_view kQwen35[] = {
     BOLIDE_CONTRACTIONS R"(|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|)" BOLIDE_SPACES};
 constexpr std::string_view kDeepseekLlm[] = {
@@ -51,8 +53,8 @@ constexpr std::string_view kGpt4o[] = {
 constexpr std::string_view kSuperBpe[] = {R"(\p{N}+)", R"((?=(\d{3})+(?!\d)))"};
 constexpr std::string_view kBailing[] = {
     R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+)"};
-constexpr std::string_view kSeedCoder[] = {
-    BOLIDE_CONTRACTIONS "|" BOLIDE_WORD R"(|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|)" BOLIDE_SPACES};
+constexpr std::string_view kSeedCoder[] = {BOLIDE_CONTRACTIONS "|" BOLIDE_WORD
+                                                               R"(|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|)" BOLIDE_SPACES};
 
 #undef BOLIDE_CONTRACTIONS
 #undef BOLIDE_WORD
@@ -61,14 +63,17 @@ constexpr std::string_view kSeedCoder[] = {
 #undef BOLIDE_CASED_WORDS
 
 constexpr Names kDefaultNames[] = {"default", ""};
-constexpr Names kGpt2Names[] = {"gpt-2", "gpt2", "phi-2", "mpt", "olmo", "jais", "trillion", "granite-docling", "jina-es",
-                                "jina-de", "jina-v1-en", "jina-v2-es", "jina-v2-de", "jina-v2-code", "roberta-bpe",
-                                "gigachat", "a.x-4.0", "mellum", "modern-bert", "exaone4"};
+constexpr Names kGpt2Names[] = {"gpt-2",      "gpt2",       "phi-2",           "mpt",          "olmo",
+                                "jais",       "trillion",   "granite-docling", "jina-es",      "jina-de",
+                                "jina-v1-en", "jina-v2-es", "jina-v2-de",      "jina-v2-code", "roberta-bpe",
+                                "gigachat",   "a.x-4.0",    "mellum",          "modern-bert",  "exaone4"};
 constexpr Names kDigitsNames[] = {"starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b"};
-constexpr Names kLlama3Names[] = {"llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2"};
+constexpr Names kLlama3Names[] = {"llama3",    "llama-v3", "llama-bpe", "falcon3",
+                                  "falcon-h1", "pixtral",  "midm-2.0",  "lfm2"};
 constexpr Names kDbrxNames[] = {"dbrx", "smaug-bpe", "glm4", "chatglm-bpe"};
 constexpr Names kQwen2Names[] = {"qwen2"};
-constexpr Names kQwen2LikeNames[] = {"deepseek-r1-qwen", "stablelm2", "megrez", "hunyuan", "solar-open", "grok-2", "kormo"};
+constexpr Names kQwen2LikeNames[] = {"deepseek-r1-qwen", "stablelm2", "megrez", "hunyuan",
+                                     "solar-open",       "grok-2",    "kormo"};
 constexpr Names kQwen35Names[] = {"qwen35"};
 constexpr Names kDeepseekLlmNames[] = {"deepseek-llm"};
 constexpr Names kDeepseekCoderNames[] = {"deepseek-coder"};

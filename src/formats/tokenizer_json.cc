@@ -37,7 +37,8 @@ Result<std::vector<VocabEntry>> parse_vocab_map(const JsonObject& model) {
     entries.push_back({text, value});
   }
   // By id, so that the spec does not depend on the order in the file.
-  std::stable_sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
+  std::sort(entries.begin(), entries.end(),
+            [](const auto& a, const auto& b) { return a.id != b.id ? a.id < b.id : a.text < b.text; });
   return entries;
 }
 
@@ -243,6 +244,14 @@ Result<> apply_tokenizer_config(TokenizerSpec& spec, std::string_view text) {
   BOLIDE_TRY(const std::optional<bool> add_eos, config_flag(config, "add_eos_token"));
   if (add_bos.has_value()) spec.add_bos = add_bos;
   if (add_eos.has_value()) spec.add_eos = add_eos;
+  // Only tokenizer.model gives ids: what its reader put around the text is then the configuration's to decide.
+  if (spec.bos_id.has_value() && (add_bos.has_value() || add_eos.has_value())) {
+    PostProcessor around;
+    if (spec.add_bos.value_or(false)) around.push_back({false, {*spec.bos_id}});
+    around.push_back({true, {}});
+    if (spec.add_eos.value_or(false) && spec.eos_id.has_value()) around.push_back({false, {*spec.eos_id}});
+    spec.postprocessors = {std::move(around)};
+  }
   BOLIDE_TRY(std::vector<NamedTemplate> templates, parse_chat_templates(config));
   if (!templates.empty()) spec.chat_templates = std::move(templates);
   return {};

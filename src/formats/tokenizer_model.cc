@@ -21,7 +21,7 @@ constexpr size_t kPiecesMax = size_t{1} << 24;
 
 struct Field {
   uint32_t number = 0;
-  uint64_t value = 0;     // varint, or the bits of a fixed32 or fixed64
+  uint64_t value = 0;      // varint, or the bits of a fixed32 or fixed64
   std::string_view bytes;  // of a length-delimited field
   bool is_bytes = false;
 };
@@ -47,7 +47,8 @@ class Message {
       case 5: {
         const size_t size = (tag & 7) == 1 ? 8 : 4;
         if (bytes_.size() - at_ < size) return broken("a number");
-        for (size_t i = 0; i < size; ++i) field.value |= uint64_t{static_cast<unsigned char>(bytes_[at_ + i])} << (8 * i);
+        for (size_t i = 0; i < size; ++i)
+          field.value |= uint64_t{static_cast<unsigned char>(bytes_[at_ + i])} << (8 * i);
         at_ += size;
         break;
       }
@@ -66,7 +67,8 @@ class Message {
 
  private:
   Error broken(std::string_view what) const {
-    return error(Code::kInvalid, fmt::format("is no SentencePiece model: {} at byte {} of {} does not fit", what, at_, name_));
+    return error(Code::kInvalid,
+                 fmt::format("is no SentencePiece model: {} at byte {} of {} does not fit", what, at_, name_));
   }
   Result<uint64_t> varint() {
     uint64_t value = 0;
@@ -98,7 +100,7 @@ struct ModelProto {
 };
 
 Result<> read_piece(std::string_view bytes, ModelProto& model) {
-  Message message(bytes, fmt::format("piece {}", model.pieces.size()));
+  Message message(bytes, "a piece");
   VocabEntry piece{"", static_cast<int32_t>(model.pieces.size())};
   double score = 0;
   int32_t type = kNormal;
@@ -108,7 +110,8 @@ Result<> read_piece(std::string_view bytes, ModelProto& model) {
     if (field.number == 2 && !field.is_bytes) score = std::bit_cast<float>(static_cast<uint32_t>(field.value));
     if (field.number == 3 && !field.is_bytes) type = static_cast<int32_t>(field.value);
   }
-  if (utf8_invalid_at(piece.text) != kUtf8Valid) return error(Code::kInvalid, fmt::format("piece {}: is not UTF-8", piece.id));
+  if (utf8_invalid_at(piece.text) != kUtf8Valid)
+    return error(Code::kInvalid, fmt::format("piece {}: is not UTF-8", piece.id));
   if (!std::isfinite(score)) return error(Code::kInvalid, fmt::format("piece {}: its score is not finite", piece.id));
   if (model.pieces.size() == kPiecesMax) return error(Code::kInvalid, fmt::format("more than {} pieces", kPiecesMax));
   model.pieces.push_back(std::move(piece));
@@ -183,10 +186,13 @@ std::vector<normalizer::Step> normalizers(const ModelProto& model) {
 Result<TokenizerSpec> parse_tokenizer_model(Bytes bytes) {
   BOLIDE_TRY(ModelProto model, read_model(bytes));
   if (model.model_type != kUnigram && model.model_type != kBpe)
-    return error(Code::kUnsupported, fmt::format("a SentencePiece model of type {} (3 words, 4 characters) is not supported; "
-                                                 "convert it to tokenizer.json", model.model_type));
+    return error(Code::kUnsupported,
+                 fmt::format("a SentencePiece model of type {} (3 words, 4 characters) is not supported; "
+                             "convert it to tokenizer.json",
+                             model.model_type));
   if (model.whitespace_as_suffix)
-    return error(Code::kUnsupported, "treat_whitespace_as_suffix is not supported; convert the model to tokenizer.json");
+    return error(Code::kUnsupported,
+                 "treat_whitespace_as_suffix is not supported; convert the model to tokenizer.json");
   TokenizerSpec spec;
   std::optional<int32_t> unk_id;
   const auto count = static_cast<int32_t>(model.pieces.size());
@@ -200,9 +206,12 @@ Result<TokenizerSpec> parse_tokenizer_model(Bytes bytes) {
   }
   spec.normalizers = normalizers(model);
   spec.vocab = std::move(model.pieces);
-  if (model.model_type == kUnigram) spec.model = token_model::Unigram{std::move(model.scores), unk_id, model.byte_fallback};
-  else spec.model = token_model::Spm{std::move(model.scores), unk_id};
-  spec.decoders = {decoder::Replace{TextPattern{false, std::string(kMark)}, " "}, decoder::ByteFallback{}, decoder::Fuse{}};
+  if (model.model_type == kUnigram)
+    spec.model = token_model::Unigram{std::move(model.scores), unk_id, model.byte_fallback, true};
+  else
+    spec.model = token_model::Spm{std::move(model.scores), unk_id};
+  spec.decoders = {decoder::Replace{TextPattern{false, std::string(kMark)}, " "}, decoder::ByteFallback{},
+                   decoder::Fuse{}};
   if (model.add_dummy_prefix) spec.decoders.push_back(decoder::Strip{' ', 1, 0});
   if (model.bos_id >= 0 && model.bos_id < count) spec.bos_id = model.bos_id;
   if (model.eos_id >= 0 && model.eos_id < count) spec.eos_id = model.eos_id;

@@ -119,6 +119,7 @@ struct Unigram {
   std::vector<double> scores;
   std::optional<int32_t> unk_id;
   bool byte_fallback = false;
+  bool float_sums = false;  // add scores in float32, as SentencePiece does: it decides ties
 };
 struct WordPiece {
   std::string unk_token, continuing_subword_prefix;

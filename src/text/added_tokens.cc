@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "base/utf8.h"
 #include "text/unicode.h"
@@ -49,6 +50,7 @@ Result<AddedTokens> AddedTokens::create(const std::vector<AddedToken>& tokens, c
   }
   std::vector<std::pair<std::string_view, int32_t>> raw;
   std::vector<std::pair<std::string_view, int32_t>> normalized;
+  std::unordered_set<std::string_view> seen;
   result.normalized_contents_.resize(result.tokens_.size());
   for (size_t i = 0; i < result.tokens_.size(); ++i) {
     const AddedToken& token = result.tokens_[i];
@@ -63,11 +65,9 @@ Result<AddedTokens> AddedTokens::create(const std::vector<AddedToken>& tokens, c
     if (content.size() > kContentBytesMax)
       return error(Code::kInvalid, fmt::format("added token {}: its normalised content has {} bytes; at most {}",
                                                token.id, content.size(), kContentBytesMax));
-    normalized.emplace_back(content, static_cast<int32_t>(i));
+    // Of tokens that normalise to the same text the library finds the first.
+    if (seen.insert(content).second) normalized.emplace_back(content, static_cast<int32_t>(i));
   }
-  // The trie keeps the last of equal strings; the library finds the first.
-  std::reverse(raw.begin(), raw.end());
-  std::reverse(normalized.begin(), normalized.end());
   result.raw_ = ByteTrie(std::move(raw));
   result.normalized_ = ByteTrie(std::move(normalized));
   return result;
@@ -129,6 +129,11 @@ const AddedToken* AddedTokens::find(int32_t id) const {
 const AddedToken* AddedTokens::find(std::string_view content) const {
   const auto it = by_content_.find(std::string(content));
   return it == by_content_.end() ? nullptr : &tokens_[it->second];
+}
+
+std::string_view AddedTokens::text(const AddedToken& token) const {
+  if (!token.normalized) return token.content;
+  return normalized_contents_[static_cast<size_t>(&token - tokens_.data())];
 }
 
 bool AddedTokens::is_special(std::string_view content) const {

@@ -35,6 +35,8 @@ class AddedTokens {
 
   const AddedToken* find(int32_t id) const;
   const AddedToken* find(std::string_view content) const;
+  // What the token decodes to: its content, normalised if it is looked for in normalised text.
+  std::string_view text(const AddedToken& token) const;
   bool is_special(std::string_view content) const;
   int32_t id_end() const { return id_end_; }  // one more than the largest id
   const std::vector<AddedToken>& tokens() const { return tokens_; }

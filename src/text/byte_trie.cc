@@ -5,7 +5,7 @@
 namespace bolide {
 
 ByteTrie::ByteTrie(std::vector<std::pair<std::string_view, int32_t>> strings) : nodes_(1) {
-  std::stable_sort(strings.begin(), strings.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::sort(strings.begin(), strings.end());
   // Breadth first: each node covers a range of the sorted strings that share its path.
   struct Range {
     size_t begin, end, depth;

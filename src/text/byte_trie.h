@@ -15,7 +15,7 @@ class ByteTrie {
   static constexpr int32_t kNone = -1;
 
   ByteTrie() : nodes_(1) {}
-  // Values must not be negative. Of equal strings the last value counts; empty strings are ignored.
+  // Values must not be negative. Of equal strings the largest value counts; empty strings are ignored.
   explicit ByteTrie(std::vector<std::pair<std::string_view, int32_t>> strings);
 
   // Calls visit(length, value) for each string that text starts with at `from`, shortest first.

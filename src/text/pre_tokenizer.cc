@@ -76,7 +76,7 @@ class Splitter {
   void merge_previous() {
     size_t count = 0;
     bool previous_match = false;
-    for (const Part& part : parts_) {
+    for (const Part part : parts_) {  // a copy: the place it came from is written
       if (part.match && !previous_match && count > 0) {
         parts_[count - 1].begin = std::min(parts_[count - 1].begin, part.begin);
         parts_[count - 1].end = std::max(parts_[count - 1].end, part.end);

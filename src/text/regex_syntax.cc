@@ -19,9 +19,13 @@ namespace bolide {
 namespace {
 
 constexpr std::string_view kSpace = "\\t-\\r\\x{85}\\p{Z}";
-constexpr std::string_view kWord =
-    "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24B6}-\\x{24E9}\\x{1F130}-\\x{1F149}\\x{1F150}-\\x{1F169}\\x{1F170}-\\x{"
-    "1F189}";
+// Oniguruma's \w takes the Latin-1 digits and fractions too, but not inside a class, nor does [:word:].
+#define BOLIDE_WORD                                                                                               \
+  "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24B6}-\\x{24E9}\\x{1F130}-\\x{1F149}\\x{1F150}-\\x{1F169}\\x{1F170}-\\x{" \
+  "1F189}"
+constexpr std::string_view kWord = BOLIDE_WORD;
+constexpr std::string_view kBareWord = BOLIDE_WORD "\\xB2\\xB3\\xB9\\xBC-\\xBE";
+#undef BOLIDE_WORD
 constexpr std::string_view kHex = "0-9a-fA-F";
 constexpr int kClassDepthMax = 16;
 
@@ -73,6 +77,26 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 46> kLongNam
     {"space", "White_Space"},
     {"any", "Any"},
 }};
+
+constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kPosix{{
+    {"alpha", "\\p{Alphabetic}"},
+    {"alnum", "\\p{Alphabetic}\\p{Nd}"},
+    {"digit", "\\p{Nd}"},
+    {"upper", "\\p{Uppercase}"},
+    {"lower", "\\p{Lowercase}"},
+    {"space", kSpace},
+    {"punct", "\\p{P}\\p{S}"},
+    {"blank", "\\t\\p{Zs}"},
+    {"cntrl", "\\p{Cc}"},
+    {"xdigit", kHex},
+    {"word", kWord},
+}};
+
+// Properties that are no scripts; PCRE2 takes a bare script name for its Script_Extensions, Oniguruma for Script.
+constexpr std::array<std::string_view, 12> kNoScripts{
+    "alphabetic", "uppercase",  "lowercase",          "white_space",           "any",
+    "ascii",      "emoji",      "emoji_presentation", "extended_pictographic", "ideographic",
+    "id_start",   "id_continue"};
 
 class Translator {
  public:
@@ -159,8 +183,8 @@ class Translator {
     const char c = peek(1);
     if (c == 's') return take(2, fmt::format("[{}]", kSpace));
     if (c == 'S') return take(2, fmt::format("[^{}]", kSpace));
-    if (c == 'w') return take(2, fmt::format("[{}]", kWord));
-    if (c == 'W') return take(2, fmt::format("[^{}]", kWord));
+    if (c == 'w') return take(2, fmt::format("[{}]", kBareWord));
+    if (c == 'W') return take(2, fmt::format("[^{}]", kBareWord));
     if (c == 'h') return take(2, fmt::format("[{}]", kHex));
     if (c == 'H') return take(2, fmt::format("[^{}]", kHex));
     return common_escape();
@@ -201,9 +225,13 @@ class Translator {
     for (const char c : name)
       lower += c == ' ' || c == '-' ? '_' : static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c);
     std::string_view out = name;
+    bool script = name.size() > 2 && std::find(kNoScripts.begin(), kNoScripts.end(), lower) == kNoScripts.end();
     for (const auto& [from, to] : kLongNames) {
-      if (lower == from) out = to;
+      if (lower != from) continue;
+      out = to;
+      script = false;
     }
+    if (script) caret += "sc:";
     return take(end + 1 - at_, fmt::format("\\{}{{{}{}}}", peek(1), caret, out));
   }
 
@@ -239,7 +267,10 @@ class Translator {
       } else if (c == '[' && peek(1) == ':') {
         const size_t end = in_.find(":]", at_);
         if (end == std::string_view::npos) return unsupported("an open [:");
-        BOLIDE_TRY(take(end + 2 - at_, in_.substr(at_, end + 2 - at_)));
+        const std::string_view name = in_.substr(at_ + 2, end - at_ - 2);
+        const auto* it = std::find_if(kPosix.begin(), kPosix.end(), [&](const auto& p) { return p.first == name; });
+        if (it == kPosix.end()) return unsupported(fmt::format("[:{}:]", name));
+        BOLIDE_TRY(take(end + 2 - at_, it->second));
       } else if (c == '[') {
         BOLIDE_TRY(const std::string nested, char_class(depth + 1));
         atoms += "|" + nested;

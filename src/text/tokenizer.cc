@@ -145,7 +145,7 @@ Result<std::vector<int32_t>> Tokenizer::encode(std::string_view text, EncodeOpti
 const std::string_view* Tokenizer::text_to_decode(int32_t id, bool skip_special, std::string_view* out) const {
   const AddedToken* added = parts_->added.find(id);
   if (added != nullptr) {
-    *out = added->content;
+    *out = parts_->added.text(*added);
   } else if (parts_->vocabulary.has(id)) {
     *out = parts_->vocabulary.text(id);
   } else {
@@ -171,12 +171,12 @@ bool Tokenizer::has_token(int32_t id) const { return parts_->added.find(id) != n
 
 std::string_view Tokenizer::token_text(int32_t id) const {
   const AddedToken* added = parts_->added.find(id);
-  return added != nullptr ? std::string_view(added->content) : parts_->vocabulary.text(id);
+  return added != nullptr ? parts_->added.text(*added) : parts_->vocabulary.text(id);
 }
 
 std::string Tokenizer::token_bytes(int32_t id) const {
   const Parts& p = *parts_;
-  if (const AddedToken* added = p.added.find(id)) return added->content;
+  if (const AddedToken* added = p.added.find(id)) return std::string(p.added.text(*added));
   const std::string_view text = p.vocabulary.text(id);
   std::string out;
   if (p.byte_level) {

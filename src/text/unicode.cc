@@ -35,6 +35,7 @@ constexpr ByteTable kByteTable;
 // utf8proc reorders combining marks by swapping neighbours, which is quadratic on a hostile run; a sort is not.
 void reorder(std::vector<utf8proc_int32_t>& chars) {
   const auto combining = [](utf8proc_int32_t c) { return utf8proc_get_property(c)->combining_class; };
+  std::vector<uint64_t> keys;
   size_t i = 0;
   while (i < chars.size()) {
     if (chars[i] < 0x300 || combining(chars[i]) == 0) {
@@ -44,8 +45,14 @@ void reorder(std::vector<utf8proc_int32_t>& chars) {
     size_t end = i + 1;
     while (end < chars.size() && combining(chars[end]) != 0) ++end;
     if (end - i > 1) {
-      std::stable_sort(chars.begin() + static_cast<ptrdiff_t>(i), chars.begin() + static_cast<ptrdiff_t>(end),
-                       [&](utf8proc_int32_t a, utf8proc_int32_t b) { return combining(a) < combining(b); });
+      // Class, then place, then the character itself, in one number.
+      keys.clear();
+      for (size_t k = i; k < end; ++k) {
+        keys.push_back(static_cast<uint64_t>(combining(chars[k])) << 56 | (k - i) << 21 |
+                       static_cast<uint64_t>(chars[k]));
+      }
+      std::sort(keys.begin(), keys.end());
+      for (size_t k = i; k < end; ++k) chars[k] = static_cast<utf8proc_int32_t>(keys[k - i] & 0x1FFFFF);
     }
     i = end;
   }

@@ -22,16 +22,18 @@ class Unigram final : public TokenModel {
       : vocabulary_(vocabulary),
         scores_(spec.scores),
         unk_id_(spec.unk_id.value_or(-1)),
-        byte_fallback_(spec.byte_fallback) {
+        byte_fallback_(spec.byte_fallback),
+        float_sums_(spec.float_sums) {
     double least = std::numeric_limits<double>::infinity();
     for (const double score : scores_) {
       if (score != kNever) least = std::min(least, score);
     }
-    unk_score_ = least - kUnknownPenalty;
+    unk_score_ = sum(least, -kUnknownPenalty);
     std::vector<std::pair<std::string_view, int32_t>> strings;
     strings.reserve(scores_.size());
     for (int32_t id = 0; id < vocabulary.size(); ++id) {
-      if (vocabulary.has(id) && scores_[static_cast<size_t>(id)] != kNever) strings.emplace_back(vocabulary.text(id), id);
+      if (vocabulary.has(id) && scores_[static_cast<size_t>(id)] != kNever)
+        strings.emplace_back(vocabulary.text(id), id);
     }
     trie_ = ByteTrie(std::move(strings));
   }
@@ -52,14 +54,14 @@ class Unigram final : public TokenModel {
         if (node.start == UINT32_MAX || score > node.score) node = {score, static_cast<uint32_t>(at), id};
       };
       trie_.prefixes(piece, at, [&](size_t length, int32_t id) {
-        offer(at + length, scores_[static_cast<size_t>(id)] + here, id);
+        offer(at + length, sum(scores_[static_cast<size_t>(id)], here), id);
         single |= length == char_size;
       });
       if (!single) {
         if (unk_id_ < 0)
           return error(Code::kInvalid,
                        fmt::format("\"{}\" has no token and there is no unknown token", piece.substr(at, char_size)));
-        offer(at + char_size, unk_score_ + here, unk_id_);
+        offer(at + char_size, sum(unk_score_, here), unk_id_);
       }
       at += char_size;
     }
@@ -67,6 +69,10 @@ class Unigram final : public TokenModel {
   }
 
  private:
+  double sum(double a, double b) const {
+    return float_sums_ ? static_cast<double>(static_cast<float>(a) + static_cast<float>(b)) : a + b;
+  }
+
   // Neighbouring unknowns are one text, which becomes its token, its bytes, or one unknown token.
   template <class Nodes>
   Result<> backtrack(std::string_view piece, const Nodes& best, std::vector<int32_t>& out) const {
@@ -110,7 +116,7 @@ class Unigram final : public TokenModel {
   ByteTrie trie_;
   double unk_score_ = 0;
   int32_t unk_id_;
-  bool byte_fallback_;
+  bool byte_fallback_, float_sums_;
 };
 
 }  // namespace
