@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "formats/quantised_checkpoint.h"
 #include "formats/safetensors.h"
 #include "load/load.h"
 
@@ -127,7 +128,8 @@ Result<LoadedModel> load_hf_directory(const Path& folder, const LoadOptions& opt
   }
   BOLIDE_TRY(model.generation, read_generation_config(generation ? &*generation : nullptr, model.config));
 
-  BOLIDE_TRY(model.weights, open_weights(folder));
+  BOLIDE_TRY(auto stored, open_weights(folder));
+  BOLIDE_TRY(model.weights, expand_quantised(std::move(stored), model.config));
   BOLIDE_TRY(check_config_against_weights(model.config, *model.weights));
 
   BOLIDE_TRY(model.tokenizer.tokenizer_json, read_if_there(folder / "tokenizer.json"));

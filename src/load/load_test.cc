@@ -41,5 +41,28 @@ TEST(Load, ReadsEverySharedCheckpointInBothStyles) {
   EXPECT_GE(count, 10);
 }
 
+TEST(Load, ExpandsQuantisedCheckpoints) {
+  if (!std::filesystem::exists(shared_models())) GTEST_SKIP() << shared_models() << " is not there; set BOLIDE_SHARED";
+  for (const char* name : {"llama-gptq-int4-g32", "llama-awq-int4-g64", "llama-fp8-tensor"}) {
+    const auto model = load_model(shared_models() / name);
+    ASSERT_TRUE(model.has_value()) << model.error().text;
+    const std::string weight = "model.layers.0.self_attn.k_proj.weight";
+    const auto got = read_floats(*model->weights, weight);
+    ASSERT_TRUE(got.has_value()) << got.error().text;
+    const auto golden = SafetensorsSource::open_file(shared_models() / name / "golden.safetensors");
+    ASSERT_TRUE(golden.has_value()) << golden.error().text;
+    const auto want = read_floats(**golden, "dequantised." + weight);
+    ASSERT_TRUE(want.has_value()) << want.error().text;
+    EXPECT_EQ((*golden)->find("dequantised." + weight)->shape, model->weights->find(weight)->shape);
+    EXPECT_EQ(*got, *want) << name;
+    EXPECT_EQ(model->weights->find(weight)->rounds_input_to_fp8, std::string_view(name) == "llama-fp8-tensor");
+    EXPECT_FALSE(model->weights->find("model.norm.weight")->rounds_input_to_fp8);
+    for (const std::string& tensor : model->weights->names()) {
+      EXPECT_FALSE(tensor.ends_with("qweight") || tensor.ends_with("scales") || tensor.ends_with("weight_scale"));
+      EXPECT_TRUE(model->weights->open(tensor).has_value()) << tensor;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace bolide

@@ -1,13 +1,66 @@
+// The list of Linear kernels: one row for each product method, and the reference.
 #include "kernels/linear/linear.h"
 
 #include <array>
 
 #include "kernels/linear/linear_parts.h"
+#include "kernels/linear/product.h"
 
 namespace bolide {
+namespace {
+
+template <const ProductMethod& M>
+bool supports(const Problem& problem) {
+  const auto* op = std::get_if<Linear>(problem.op);
+  return op != nullptr && problem.in[1].is_static() && problem.in[1].dims.size() == 2 &&
+         M.supports(problem.in[1], op->compute, *problem.device);
+}
+
+template <const ProductMethod& M>
+size_t workspace(const Problem& problem) {
+  return M.workspace(problem.in[1], problem.in[0].at(problem.sizes)[0], problem.device->threads);
+}
+
+template <const ProductMethod& M>
+const Packing* packing(const Problem&, int operand) {
+  return operand == 1 ? M.packing : nullptr;
+}
+
+template <const ProductMethod& M>
+Result<> launch(const Launch& launch, Stream& stream) {
+  const auto& op = std::get<Linear>(*launch.op);
+  const TensorView &x = launch.in[0], &weight = launch.in[1], &out = launch.out[0];
+  Product p;
+  p.dtype = weight.dtype, p.quant = weight.quant;
+  p.n = weight.shape[0], p.k = weight.shape[1];
+  p.weights = weight.data;
+  p.compute = op.compute, p.rounding = op.rounding;
+  p.tokens = x.rows();
+  p.x = x.as<const float>(), p.x_stride = x.row_stride;
+  p.out = out.as<float>(), p.out_stride = out.row_stride;
+  if (op.has_bias) p.bias = launch.in[2].as<const float>();
+  if (op.has_residual) {
+    p.residual = launch.in.back().as<const float>();
+    p.residual_stride = launch.in.back().row_stride;
+  }
+  p.workspace = launch.workspace;
+  if (p.tokens > 0) M.run(p, stream.workers());
+  return {};
+}
+
+template <const ProductMethod& M>
+constexpr Kernel row() {
+  return {.name = M.linear_name,
+          .supports = supports<M>,
+          .workspace = workspace<M>,
+          .launch = launch<M>,
+          .packing = packing<M>};
+}
+
+}  // namespace
 
 std::span<const Kernel> linear_kernels() {
-  static const std::array kernels = {kLinearRef};
+  static const std::array kernels = {row<kInt8Vnni>(), kLinearRef};
   return kernels;
 }
 

@@ -1,0 +1,113 @@
+// Strips: the packed form of block-quantised weights, 16 rows by all of K. Plain data only: instruction-set files
+// include this header and nothing of the standard library but integers.
+//
+// A strip holds, each part at a multiple of 64 bytes:
+//   codes   [K / 32] groups. 8-bit codes: 8 x 64 bytes; 64 bytes hold 4 consecutive k of 16 rows, row-major, so that
+//           one 32-bit lane is one row. 4-bit codes: 4 x 64 bytes; byte (row r, b) of part j has k = 4 j + b in the low
+//           nibble and k = 16 + 4 j + b in the high one.
+//   scales  [K / group] x 16 rows: f16, or 8-bit multiples of the block's f16
+//   minima  the same for schemes that have them
+//   super   [K / 256] x (16 f16 scales of the block, 16 f16 minima if any)
+// A strip's bytes are one stream from front to back, and 64 bytes of codes are one register or one AMX tile row.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace bolide {
+
+inline constexpr int kStripRows = 16;
+
+enum class StripScale : uint8_t {
+  kHalf,      // scale and minimum are f16
+  kUnsigned,  // scale = d * u8, minimum = -dmin * u8
+  kSigned,    // scale = d * i8
+};
+
+// value = scale * (code - zero), or scale * code + minimum.
+struct StripFormat {
+  int code_bits;  // 4 or 8
+  bool table;     // a 4-bit code stands for strip_table[code], an 8-bit one
+  int parts;      // scales in a group of 32 along K: 1 or 2
+  StripScale scale;
+  bool minimum;
+};
+
+// Numbers for StripArgs::kind; one for each set of traits that a block scheme needs.
+enum StripKind : int {
+  kStrip4Half,          // q4_0
+  kStrip4HalfMin,       // q4_1
+  kStripTableHalf,      // iq4_nl
+  kStrip8Half,          // q5_0, q8_0
+  kStrip8HalfMin,       // q5_1
+  kStrip4Super,         // q4_k
+  kStrip8Super,         // q5_k
+  kStripTableSuper,     // iq4_xs
+  kStrip8SuperBy16,     // q6_k
+  kStrip4SuperMinBy16,  // q2_k
+  kStrip4SuperBy16,     // q3_k
+  kStripKinds
+};
+
+constexpr StripFormat strip_format(int kind) {
+  switch (kind) {
+    case kStrip4Half: return {4, false, 1, StripScale::kHalf, false};
+    case kStrip4HalfMin: return {4, false, 1, StripScale::kHalf, true};
+    case kStripTableHalf: return {4, true, 1, StripScale::kHalf, false};
+    case kStrip8Half: return {8, false, 1, StripScale::kHalf, false};
+    case kStrip8HalfMin: return {8, false, 1, StripScale::kHalf, true};
+    case kStrip4Super: return {4, false, 1, StripScale::kUnsigned, true};
+    case kStrip8Super: return {8, false, 1, StripScale::kUnsigned, true};
+    case kStripTableSuper: return {4, true, 1, StripScale::kSigned, false};
+    case kStrip8SuperBy16: return {8, false, 2, StripScale::kSigned, false};
+    case kStrip4SuperMinBy16: return {4, false, 2, StripScale::kUnsigned, true};
+    default: return {4, false, 2, StripScale::kSigned, false};
+  }
+}
+
+// Offsets within a strip, in bytes.
+struct StripShape {
+  int64_t groups;  // K / 32
+  size_t scales, minima, super, bytes;
+};
+
+// Where the results of strips go: out[m][n] = product + bias[n] + residual[m][n]. bias and residual may be null.
+struct StripTarget {
+  float* out;
+  int64_t out_stride;
+  const float* bias;
+  const float* residual;
+  int64_t residual_stride;
+  int64_t columns;  // valid outputs from `out` on; the last strip may be partly beyond
+  int tokens;       // valid rows
+};
+
+// `strips` consecutive strips times one panel of `tile` tokens.
+struct StripArgs {
+  int kind;
+  int tile;
+  int zero;  // of the codes; decode_strips only, products have it in the panel
+  int64_t strips;
+  StripShape shape;
+  const uint8_t* weights;
+  const uint8_t* panel;
+  StripTarget target;
+};
+
+// Int8 panel: for each group of 32 along K
+//   int8 codes [tile][32], f32 scales [tile], then 32-bit corrections [parts][tile]: for schemes with minima
+//   f32 scale * sum(codes), else int32 -zero * sum(codes).
+constexpr int64_t int8_record_bytes(int tile, int parts) { return int64_t{tile} * (32 + 4 + 4 * parts); }
+
+// Activations of one token to its places in the panel.
+struct Int8PanelArgs {
+  const float* x;  // [groups * 32]
+  int64_t groups;
+  uint8_t* panel;  // of the tile
+  int tile, token;
+  int parts;
+  bool minimum;
+  int zero;
+};
+
+}  // namespace bolide

@@ -1,0 +1,185 @@
+#include "kernels/linear/strips.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "kernels/linear/block_fields.h"
+
+namespace bolide {
+namespace {
+
+constexpr StripScheme kSchemes[] = {
+    {&kQ4_0, kStrip4Half, 8},       {&kQ4_1, kStrip4HalfMin, 0},      {&kQ5_0, kStrip8Half, 16},
+    {&kQ5_1, kStrip8HalfMin, 0},    {&kQ8_0, kStrip8Half, 128},       {&kQ2_K, kStrip4SuperMinBy16, 0},
+    {&kQ3_K, kStrip4SuperBy16, 4},  {&kQ4_K, kStrip4Super, 0},        {&kQ5_K, kStrip8Super, 0},
+    {&kQ6_K, kStrip8SuperBy16, 32}, {&kIQ4_NL, kStripTableHalf, 128}, {&kIQ4_XS, kStripTableSuper, 128},
+};
+
+// A weight as matrices of n rows.
+struct Extent {
+  int64_t matrices, n, k;
+  explicit Extent(const ValueType& type) : matrices(1) {
+    const size_t rank = type.dims.size();
+    n = rank < 2 ? 1 : type.dims[rank - 2].factor;
+    k = type.last().factor;
+    for (size_t i = 0; i + 2 < rank; ++i) matrices *= type.dims[i].factor;
+  }
+  int64_t strips() const { return matrices * strips_of(n); }
+};
+
+// Where the fields of one block lie in a strip: the same walk reads and writes.
+class BlockPlace {
+ public:
+  BlockPlace(const StripScheme& scheme, const StripShape& shape, std::byte* strip, int row)
+      : format_(strip_format(scheme.kind)), shape_(shape), strip_(reinterpret_cast<uint8_t*>(strip)), row_(row) {}
+
+  void store(int64_t first_group, int64_t groups, const BlockFields& f) {
+    for (int64_t g = 0; g < groups; ++g) {
+      for (int j = 0; j < 32; ++j) {
+        const uint8_t code = f.codes[g * 32 + j];
+        if (format_.code_bits == 8)
+          *code_byte(first_group + g, j) = code;
+        else
+          *code_byte(first_group + g, j) |= static_cast<uint8_t>(j < 16 ? code : code << 4);
+      }
+      if (format_.scale == StripScale::kHalf) continue;
+      for (int p = 0; p < format_.parts; ++p) {
+        *small(shape_.scales, first_group + g, p) = f.scales[g * format_.parts + p];
+        if (format_.minimum) *small(shape_.minima, first_group + g, p) = f.minima[g * format_.parts + p];
+      }
+    }
+    std::memcpy(half(first_group, false), &f.scale, 2);
+    if (format_.minimum) std::memcpy(half(first_group, true), &f.minimum, 2);
+  }
+
+  void load(int64_t first_group, int64_t groups, BlockFields* f) {
+    for (int64_t g = 0; g < groups; ++g) {
+      for (int j = 0; j < 32; ++j) {
+        const uint8_t byte = *code_byte(first_group + g, j);
+        f->codes[g * 32 + j] = format_.code_bits == 8 ? byte : static_cast<uint8_t>(j < 16 ? byte & 15 : byte >> 4);
+      }
+      if (format_.scale == StripScale::kHalf) continue;
+      for (int p = 0; p < format_.parts; ++p) {
+        f->scales[g * format_.parts + p] = *small(shape_.scales, first_group + g, p);
+        if (format_.minimum) f->minima[g * format_.parts + p] = *small(shape_.minima, first_group + g, p);
+      }
+    }
+    std::memcpy(&f->scale, half(first_group, false), 2);
+    if (format_.minimum) std::memcpy(&f->minimum, half(first_group, true), 2);
+  }
+
+ private:
+  uint8_t* code_byte(int64_t group, int j) const {
+    if (format_.code_bits == 8) return strip_ + group * 512 + j / 4 * 64 + row_ * 4 + j % 4;
+    return strip_ + group * 256 + j % 16 / 4 * 64 + row_ * 4 + j % 4;
+  }
+  uint8_t* small(size_t region, int64_t group, int part) const {
+    return strip_ + region + (group * format_.parts + part) * kStripRows + row_;
+  }
+  uint8_t* half(int64_t group, bool minimum) const {
+    if (format_.scale == StripScale::kHalf)
+      return strip_ + (minimum ? shape_.minima : shape_.scales) + (group * kStripRows + row_) * 2;
+    const int64_t halves = format_.minimum ? 2 : 1;
+    return strip_ + shape_.super + ((group / 8 * halves + (minimum ? 1 : 0)) * kStripRows + row_) * 2;
+  }
+
+  StripFormat format_;
+  StripShape shape_;
+  uint8_t* strip_;
+  int row_;
+};
+
+bool finite_half(uint16_t h) { return (h & 0x7c00u) != 0x7c00u; }
+
+size_t bytes(const ValueType& weight) {
+  const StripScheme* scheme = strip_scheme(weight.quant);
+  if (scheme == nullptr || !weight.is_static() || weight.dims.size() < 2) return 0;
+  const Extent extent(weight);
+  if (extent.k % scheme->quant->block_elements != 0) return 0;
+  return static_cast<size_t>(extent.strips()) * strip_shape(*scheme, extent.k).bytes;
+}
+
+// body(strip, row in it, row of the weight) for every row, strips in parallel.
+template <class Body>
+void for_rows(const Extent& extent, Workers& workers, Body body) {
+  workers.run(extent.strips(), [&](int64_t strip, int) {
+    const int64_t in_matrix = strip % strips_of(extent.n) * kStripRows;
+    const int64_t first = strip / strips_of(extent.n) * extent.n + in_matrix;
+    const int64_t rows = std::min<int64_t>(kStripRows, extent.n - in_matrix);
+    for (int64_t r = 0; r < rows; ++r) body(strip, static_cast<int>(r), first + r);
+  });
+}
+
+Result<> pack(const ValueType& weight, const WeightRows& source, MutableBytes dst, Workers& workers) {
+  const StripScheme& scheme = *strip_scheme(weight.quant);
+  const Extent extent(weight);
+  const StripShape shape = strip_shape(scheme, extent.k);
+  const int64_t block = scheme.quant->block_elements;
+  std::atomic<int64_t> bad_row{INT64_MAX};
+  for_rows(extent, workers, [&](int64_t strip, int r, int64_t row) {
+    BlockPlace place(scheme, shape, dst.data() + static_cast<size_t>(strip) * shape.bytes, r);
+    const std::byte* from = source.row(row);
+    BlockFields fields{};
+    for (int64_t i = 0; i < extent.k / block; ++i) {
+      read_block(*scheme.quant, from + i * scheme.quant->block_bytes, &fields);
+      if (!finite_half(fields.scale) || !finite_half(fields.minimum)) {
+        int64_t seen = bad_row.load();
+        while (row < seen && !bad_row.compare_exchange_weak(seen, row)) {
+        }
+      }
+      place.store(i * block / 32, block / 32, fields);
+    }
+  });
+  if (const int64_t row = bad_row.load(); row != INT64_MAX)
+    return error(Code::kInvalid, fmt::format("row {} has a NaN or infinite {} scale; the checkpoint is damaged", row,
+                                             scheme.quant->name));
+  return {};
+}
+
+Result<> unpack(const ValueType& weight, Bytes packed, MutableBytes rows, Workers& workers) {
+  const StripScheme& scheme = *strip_scheme(weight.quant);
+  const Extent extent(weight);
+  const StripShape shape = strip_shape(scheme, extent.k);
+  const int64_t block = scheme.quant->block_elements;
+  const size_t bytes_per_row = row_bytes(weight.dtype, weight.quant, extent.k);
+  for_rows(extent, workers, [&](int64_t strip, int r, int64_t row) {
+    auto* base = const_cast<std::byte*>(packed.data()) + static_cast<size_t>(strip) * shape.bytes;  // only read
+    BlockPlace place(scheme, shape, base, r);
+    BlockFields fields{};
+    for (int64_t i = 0; i < extent.k / block; ++i) {
+      place.load(i * block / 32, block / 32, &fields);
+      write_block(*scheme.quant, fields,
+                  rows.data() + static_cast<size_t>(row) * bytes_per_row + i * scheme.quant->block_bytes);
+    }
+  });
+  return {};
+}
+
+}  // namespace
+
+const StripScheme* strip_scheme(const QuantScheme* quant) {
+  for (const StripScheme& scheme : kSchemes)
+    if (scheme.quant == quant) return &scheme;
+  return nullptr;
+}
+
+StripShape strip_shape(const StripScheme& scheme, int64_t k) {
+  const StripFormat format = strip_format(scheme.kind);
+  const auto groups = static_cast<size_t>(k) / 32;
+  const bool half = format.scale == StripScale::kHalf;
+  const size_t scale_bytes = round_up(groups * static_cast<size_t>(format.parts) * kStripRows * (half ? 2 : 1), 64);
+  StripShape shape{};
+  shape.groups = static_cast<int64_t>(groups);
+  shape.scales = groups * (format.code_bits == 8 ? 512 : 256);
+  shape.minima = shape.scales + scale_bytes;
+  shape.super = shape.minima + (format.minimum ? scale_bytes : 0);
+  shape.bytes = shape.super + (half ? 0 : round_up(groups / 8 * kStripRows * (format.minimum ? 4 : 2), 64));
+  return shape;
+}
+
+constexpr Packing kStripPacking{.name = "strips", .bytes = bytes, .pack = pack, .unpack = unpack};
+
+}  // namespace bolide
