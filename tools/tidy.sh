@@ -50,7 +50,7 @@ units=$(printf '%s\n' "$files" | while read -r file; do
   case $file in
     *.h)
       unit=${file%.h}.cc
-      [ -f "$unit" ] || unit=$(git grep -lF "\"${file#src/}\"" -- '*.cc' | head -n 1)
+      [ -f "$unit" ] || unit=$(git grep -lF "\"$(printf %s "$file" | sed -E "s,^(src|include)/,,")\"" -- '*.cc' | head -n 1)
       ;;
     *) unit=$file ;;
   esac
@@ -59,6 +59,7 @@ done | sort -u)
 [ -n "$units" ] || { say "nothing to check"; exit 0; }
 say "checking $(printf '%s\n' "$units" | wc -l) files"
 deadline=$(($(date +%s) + seconds))
+# shellcheck disable=SC2016  # expanded by the inner bash
 check='[ "$(date +%s)" -lt "$0" ] || { echo "left out for lack of time: $1"; exit 0; }
   exec clang-tidy-19 -p build/release --quiet "$1"'
 printf '%s\n' "$units" | xargs -d '\n' -P "${JOBS:-$(job_count)}" -n 1 bash -c "$check" "$deadline" \
