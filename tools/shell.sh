@@ -66,7 +66,8 @@ module:nlohmann_json nlohmann-json3-dev
 module:libpcre2-8 libpcre2-dev
 module:libutf8proc libutf8proc-dev
 module:liblzma liblzma-dev
-module:CLI11 libcli11-dev" ;;
+module:CLI11 libcli11-dev
+module:libedit libedit-dev" ;;
     model) echo "command:python3 python3
 pip:pip python3-pip
 file:/etc/ssl/certs/ca-certificates.crt ca-certificates" ;;

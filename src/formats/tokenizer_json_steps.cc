@@ -201,7 +201,7 @@ Result<> parse_normalizer(const json& value, std::string path, int depth, std::v
     out.push_back(normalizer::Replace{std::move(pattern), std::move(content)});
   } else if (type == "Prepend") {
     BOLIDE_TRY(std::string text, object.string("prepend"));
-    out.push_back(normalizer::Prepend{std::move(text)});
+    out.push_back(normalizer::Prepend{std::move(text), false});
   } else if (type == "BertNormalizer") {
     normalizer::Bert bert{};
     BOLIDE_TRY(bert.clean_text, object.boolean("clean_text", true));

@@ -37,8 +37,10 @@ struct Replace {
   TextPattern pattern;
   std::string content;
 };
+// Before every text that is not empty; first_only: not behind an added token.
 struct Prepend {
   std::string text;
+  bool first_only = false;
 };
 struct Bert {
   bool clean_text, handle_chinese_chars, strip_accents, lowercase;
@@ -108,11 +110,13 @@ struct Bpe {
 // SentencePiece's BPE as GGUF carries it: neighbours whose joined text is a token merge, the best score first; what
 // is no token becomes bytes.
 struct Spm {
-  std::vector<double> scores;  // by position in the vocabulary
+  // By id. Minus infinity: never found in a text (control tokens, bytes).
+  std::vector<double> scores;
   std::optional<int32_t> unk_id;
 };
 struct Unigram {
-  std::vector<double> scores;  // by position in the vocabulary
+  // By id. Minus infinity: never found in a text (control tokens, bytes).
+  std::vector<double> scores;
   std::optional<int32_t> unk_id;
   bool byte_fallback = false;
 };
@@ -183,6 +187,8 @@ struct TokenizerSpec {
 
   // From tokenizer_config.json or GGUF keys; all optional.
   std::optional<std::string> bos_token, eos_token;
+  std::optional<int32_t> bos_id, eos_id;  // count before the texts
+  std::vector<int32_t> more_end_ids;      // end of turn and the like
   std::optional<bool> add_bos, add_eos;
   std::vector<NamedTemplate> chat_templates;
   std::vector<std::string> warnings;  // one sentence each, for the user

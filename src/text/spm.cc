@@ -3,12 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "base/utf8.h"
 #include "text/model.h"
 
 namespace bolide {
 namespace {
+
+constexpr double kNever = -std::numeric_limits<double>::infinity();
 
 class Spm final : public TokenModel {
  public:
@@ -34,7 +37,7 @@ class Spm final : public TokenModel {
       const uint32_t size = a.size + symbols[static_cast<size_t>(right)].size;
       if (size > vocabulary_.longest_bytes()) return false;
       const int32_t id = vocabulary_.find(piece.substr(a.offset, size));
-      if (id == Vocabulary::kNone) return false;
+      if (id == Vocabulary::kNone || scores_[static_cast<size_t>(id)] == kNever) return false;
       heap.push_back({-scores_[static_cast<size_t>(id)], left, right, id, size});
       return true;
     };
@@ -57,15 +60,17 @@ class Spm final : public TokenModel {
       if (candidate(left.previous, top.left)) std::push_heap(heap.begin(), heap.end(), later);
       if (candidate(top.left, left.next)) std::push_heap(heap.begin(), heap.end(), later);
     }
+    const size_t first = out.size();
     for (int32_t i = 0; i >= 0; i = symbols[static_cast<size_t>(i)].next) {
       const Symbol& symbol = symbols[static_cast<size_t>(i)];
-      BOLIDE_TRY(emit(piece.substr(symbol.offset, symbol.size), out));
+      BOLIDE_TRY(emit(piece.substr(symbol.offset, symbol.size), first, out));
     }
     return {};
   }
 
  private:
-  Result<> emit(std::string_view text, std::vector<int32_t>& out) const {
+  // Neighbouring unknowns are one; the piece's ids start at `first`.
+  Result<> emit(std::string_view text, size_t first, std::vector<int32_t>& out) const {
     const int32_t id = vocabulary_.find(text);
     if (id != Vocabulary::kNone) {
       out.push_back(id);
@@ -75,7 +80,7 @@ class Spm final : public TokenModel {
       if (vocabulary_.byte_token(static_cast<unsigned char>(c)) != Vocabulary::kNone) continue;
       if (unk_id_ == Vocabulary::kNone)
         return error(Code::kInvalid, fmt::format("\"{}\" has neither a token nor byte tokens", text));
-      out.push_back(unk_id_);
+      if (out.size() == first || out.back() != unk_id_) out.push_back(unk_id_);
       return {};
     }
     for (const char c : text) out.push_back(vocabulary_.byte_token(static_cast<unsigned char>(c)));

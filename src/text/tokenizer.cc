@@ -79,8 +79,12 @@ Result<Tokenizer> Tokenizer::create(TokenizerSpec spec) {
   parts->chat_templates = std::move(spec.chat_templates);
   parts->warnings = std::move(spec.warnings);
   Tokenizer tokenizer(parts);
-  if (spec.bos_token.has_value()) parts->bos_id = tokenizer.token_to_id(*spec.bos_token);
-  if (spec.eos_token.has_value()) parts->eos_id = tokenizer.token_to_id(*spec.eos_token);
+  parts->bos_id = spec.bos_id;
+  parts->eos_id = spec.eos_id;
+  if (!spec.bos_id.has_value() && spec.bos_token.has_value()) parts->bos_id = tokenizer.token_to_id(*spec.bos_token);
+  if (!spec.eos_id.has_value() && spec.eos_token.has_value()) parts->eos_id = tokenizer.token_to_id(*spec.eos_token);
+  parts->end_ids = std::move(spec.more_end_ids);
+  if (parts->eos_id.has_value()) parts->end_ids.insert(parts->end_ids.begin(), *parts->eos_id);
   return tokenizer;
 }
 
@@ -106,7 +110,7 @@ Result<std::vector<int32_t>> Tokenizer::encode(std::string_view text, EncodeOpti
     }
     std::string normalized(text.substr(raw.begin, raw.end - raw.begin));
     bool first_removed = false;
-    BOLIDE_TRY(p.normalizer.run(normalized, &first_removed));
+    BOLIDE_TRY(p.normalizer.run(normalized, raw.begin == 0, &first_removed));
     parts.clear();
     p.added.split(normalized, true, !options.parse_special, parts);
     for (const TextPart& part : parts) {
@@ -216,6 +220,7 @@ bool Tokenizer::is_special(int32_t id) const {
 
 std::optional<int32_t> Tokenizer::bos_id() const { return parts_->bos_id; }
 std::optional<int32_t> Tokenizer::eos_id() const { return parts_->eos_id; }
+const std::vector<int32_t>& Tokenizer::end_ids() const { return parts_->end_ids; }
 std::optional<bool> Tokenizer::add_bos() const { return parts_->add_bos; }
 const std::vector<NamedTemplate>& Tokenizer::chat_templates() const { return parts_->chat_templates; }
 const std::vector<std::string>& Tokenizer::warnings() const { return parts_->warnings; }

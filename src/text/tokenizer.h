@@ -47,6 +47,8 @@ class Tokenizer {
   // By the names in tokenizer_config.json or GGUF keys.
   std::optional<int32_t> bos_id() const;
   std::optional<int32_t> eos_id() const;
+  // eos and what else ends an answer by the tokenizer's own files; generation_config.json may name more.
+  const std::vector<int32_t>& end_ids() const;
   // What the files said about beginnings and ends; the post-processor is what counts in encode().
   std::optional<bool> add_bos() const;
   const std::vector<NamedTemplate>& chat_templates() const;

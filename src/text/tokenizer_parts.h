@@ -25,6 +25,7 @@ struct Tokenizer::Parts {
   bool byte_fallback = false;  // <0xHH> tokens are bytes
   std::optional<char32_t> metaspace;
   std::optional<int32_t> bos_id, eos_id;
+  std::vector<int32_t> end_ids;
   std::optional<bool> add_bos;
   std::vector<NamedTemplate> chat_templates;
   std::vector<std::string> warnings;

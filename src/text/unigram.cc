@@ -14,6 +14,8 @@ namespace {
 
 constexpr double kUnknownPenalty = 10.0;  // below the worst token, as SentencePiece has it
 
+constexpr double kNever = -std::numeric_limits<double>::infinity();
+
 class Unigram final : public TokenModel {
  public:
   Unigram(const token_model::Unigram& spec, const Vocabulary& vocabulary)
@@ -22,12 +24,14 @@ class Unigram final : public TokenModel {
         unk_id_(spec.unk_id.value_or(-1)),
         byte_fallback_(spec.byte_fallback) {
     double least = std::numeric_limits<double>::infinity();
-    for (const double score : scores_) least = std::min(least, score);
+    for (const double score : scores_) {
+      if (score != kNever) least = std::min(least, score);
+    }
     unk_score_ = least - kUnknownPenalty;
     std::vector<std::pair<std::string_view, int32_t>> strings;
     strings.reserve(scores_.size());
     for (int32_t id = 0; id < vocabulary.size(); ++id) {
-      if (vocabulary.has(id)) strings.emplace_back(vocabulary.text(id), id);
+      if (vocabulary.has(id) && scores_[static_cast<size_t>(id)] != kNever) strings.emplace_back(vocabulary.text(id), id);
     }
     trie_ = ByteTrie(std::move(strings));
   }
