@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <chrono>
 
+#include "formats/tokenizer_gguf.h"
 #include "formats/tokenizer_json.h"
+#include "formats/tokenizer_model.h"
 #include "models/families.h"
 
 namespace bolide {
@@ -27,7 +29,14 @@ std::vector<int32_t> stop_ids_of(const LoadedModel& loaded, const Tokenizer& tok
   std::vector<int32_t> ids;
   for (const int64_t id : loaded.generation.eos_ids) add_unique(ids, id);
   if (const auto id = tokenizer.eos_id()) add_unique(ids, *id);
+  if (loaded.tokenizer.gguf.has_value())
+    for (const auto& id : {loaded.tokenizer.gguf->eot_id, loaded.tokenizer.gguf->eom_id}) add_unique(ids, id.value_or(-1));
   return ids;
+}
+
+void leave_inputs_alone(Graph& graph) {
+  for (const NodeId id : graph.order())
+    if (auto* linear = std::get_if<Linear>(&graph.node(id).op)) linear->rounding = InputRounding::kNone;
 }
 
 Result<> vocab_fits(const Tokenizer& tokenizer, int64_t vocab, const std::string& name) {
@@ -67,6 +76,7 @@ Result<Model> open_model(const std::filesystem::path& path, const ModelOptions& 
   BOLIDE_TRY(std::unique_ptr<Device> device, make_cpu_device(options.threads, options.isa));
   BOLIDE_TRY(LoadedModel loaded, load_model(path, {options.config}));
   BOLIDE_TRY(Graph graph, build_graph(loaded, options.dtype));
+  if (!options.round_inputs) leave_inputs_alone(graph);
   BOLIDE_TRY(Tokenizer tokenizer, make_tokenizer(loaded).context(loaded.path.string()));
   BOLIDE_TRY(const GraphFacts facts, facts_of(graph));
   BOLIDE_TRY(vocab_fits(tokenizer, facts.vocab, loaded.path.string()));

@@ -28,6 +28,9 @@ struct ModelOptions {
   int32_t block_tokens = 16;
   DType kv_dtype = DType::kBF16;
   std::set<std::string> skip_passes;
+  // False: inputs of Linears that the checkpoint wants rounded (compressed-tensors fp8) are left alone, which shows
+  // the weights by themselves.
+  bool round_inputs = true;
 };
 
 // What the graph passes did, for inspect.

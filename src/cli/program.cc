@@ -41,6 +41,7 @@ int run_program(int argc, char** argv, const Version& version) {
   add_inspect(app, outcome);
   add_bench(app, outcome, version);
   add_profile(app, outcome);
+  add_eval(app, outcome);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {

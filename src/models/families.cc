@@ -7,8 +7,6 @@
 
 namespace bolide {
 
-extern const Family kLlama, kMistral, kQwen2, kQwen3, kPhi3, kMixtral;
-
 namespace {
 
 constexpr std::array kFamilies = {&kLlama, &kMistral, &kQwen2, &kQwen3, &kPhi3, &kMixtral};

@@ -1,5 +1,5 @@
 // Mixtral decoders (arXiv:2401.04088): Mistral's attention, a mixture of experts in place of the MLP.
-#include "models/decoder.h"
+#include "models/families.h"
 
 namespace bolide {
 namespace {

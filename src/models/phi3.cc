@@ -1,5 +1,5 @@
 // Phi-3 decoders (arXiv:2404.14219): fused qkv and gate|up tensors, partial rotary, longrope, a sliding window.
-#include "models/decoder.h"
+#include "models/families.h"
 
 namespace bolide {
 namespace {

@@ -1,5 +1,6 @@
 // Qwen2 (arXiv:2407.10671) and Qwen3 (arXiv:2505.09388) dense decoders: Llama with biases on q, k and v; with q and k
 // normalised per head instead.
+#include "models/families.h"
 #include "models/llama.h"
 
 namespace bolide {
