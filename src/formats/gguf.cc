@@ -16,7 +16,7 @@ constexpr uint32_t kMagic = 0x46554747;  // "GGUF"
 // allocate to some tens of megabytes.
 constexpr uint64_t kEntriesMax = 1u << 16;
 constexpr uint64_t kTensorsMax = 1u << 17;
-constexpr uint64_t kKeyLengthMax = 65535;       // from the specification
+constexpr uint64_t kKeyLengthMax = 512;         // the specification allows 65535; keys are quoted in errors
 constexpr uint64_t kTensorNameLengthMax = 255;  // ggml itself takes 63
 constexpr int kNestingMax = 4;
 constexpr int64_t kAlignmentMin = 8;  // from the specification; enough for every element type
@@ -138,7 +138,8 @@ class Cursor {
                    fmt::format("{}: says it has {} {}, but only {} bytes follow: the file is truncated or damaged",
                                label_, count, what, left()));
     if (count > count_max)
-      return error(Code::kUnsupported, fmt::format("{}: has {} {}, at most {} are read", label_, count, what, count_max));
+      return error(Code::kUnsupported,
+                   fmt::format("{}: has {} {}, at most {} are read", label_, count, what, count_max));
     return {};
   }
   Bytes since(uint64_t start) const { return file_.subspan(start, offset_ - start); }
@@ -206,8 +207,8 @@ Result<> read_metadata(Cursor& cursor, const std::string& label, uint64_t count,
 }
 
 Result<const TensorType*> tensor_type(uint32_t code, const std::string& where) {
-  const auto* const row = std::find_if(kTensorTypes.begin(), kTensorTypes.end(),
-                                       [&](const TensorType& t) { return t.code == code; });
+  const auto* const row =
+      std::find_if(kTensorTypes.begin(), kTensorTypes.end(), [&](const TensorType& t) { return t.code == code; });
   if (row != kTensorTypes.end() && row->dtype != DType::kNone) return row;
   return error(Code::kUnsupported,
                fmt::format("{}: type {} is not supported; take or make a version of the model in Q4_K_M, Q8_0 or "
@@ -272,8 +273,8 @@ Result<> place_tensors(Bytes file, uint64_t data_begin, const std::string& label
   std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) { return a->offset < b->offset; });
   for (size_t i = 1; i < order.size(); ++i)
     if (order[i - 1]->offset + order[i - 1]->size > order[i]->offset)
-      return error(Code::kInvalid, fmt::format("{}: tensors {} and {} overlap", label, order[i - 1]->info.name,
-                                               order[i]->info.name));
+      return error(Code::kInvalid,
+                   fmt::format("{}: tensors {} and {} overlap", label, order[i - 1]->info.name, order[i]->info.name));
   std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) { return a->info.name < b->info.name; });
   for (size_t i = 1; i < order.size(); ++i)
     if (order[i - 1]->info.name == order[i]->info.name)
@@ -292,9 +293,10 @@ Result<> check_magic(Bytes file, const std::string& label) {
 Result<> check_version(uint32_t version, const std::string& label) {
   if (version == 2 || version == 3) return {};
   if (const uint32_t swapped = __builtin_bswap32(version); swapped == 2 || swapped == 3)
-    return error(Code::kUnsupported, fmt::format("{}: is a big-endian GGUF file; take the little-endian one, or convert "
-                                                 "it with gguf-py's gguf_convert_endian",
-                                                 label));
+    return error(Code::kUnsupported,
+                 fmt::format("{}: is a big-endian GGUF file; take the little-endian one, or convert "
+                             "it with gguf-py's gguf_convert_endian",
+                             label));
   return error(Code::kUnsupported, fmt::format("{}: GGUF version {}, only 2 and 3 are read; convert the model again "
                                                "with a current llama.cpp",
                                                label, version));
@@ -303,7 +305,8 @@ Result<> check_version(uint32_t version, const std::string& label) {
 Result<> read_alignment(const std::string& label, GgufHeader& header) {
   BOLIDE_TRY(const auto alignment, header.integer("general.alignment", label));
   if (!alignment) return {};
-  if (*alignment < kAlignmentMin || static_cast<uint64_t>(*alignment) > kAlignmentMax || (*alignment & (*alignment - 1)) != 0)
+  if (*alignment < kAlignmentMin || static_cast<uint64_t>(*alignment) > kAlignmentMax ||
+      (*alignment & (*alignment - 1)) != 0)
     return error(Code::kInvalid, fmt::format("{}: general.alignment is {}, expected a power of two from {} to {}",
                                              label, *alignment, kAlignmentMin, kAlignmentMax));
   header.alignment = static_cast<uint64_t>(*alignment);
@@ -320,8 +323,9 @@ Error wrong_type(const std::string& label, std::string_view key, const GgufValue
 bool looks_like_gguf(Bytes file) { return file.size() >= 4 && load_unaligned<uint32_t>(file.data()) == kMagic; }
 
 std::string_view to_string(GgufType type) {
-  constexpr std::array<std::string_view, 13> kNames = {"uint8",  "int8", "uint16", "int16", "uint32", "int32",  "float32",
-                                                       "bool", "string", "array",  "uint64", "int64", "float64"};
+  constexpr std::array<std::string_view, 13> kNames = {"uint8",  "int8",    "uint16", "int16",  "uint32",
+                                                       "int32",  "float32", "bool",   "string", "array",
+                                                       "uint64", "int64",   "float64"};
   return kNames[static_cast<size_t>(type)];
 }
 

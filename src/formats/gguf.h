@@ -65,7 +65,10 @@ struct GgufHeader {
 class GgufSource final : public WeightSource {
  public:
   // `path` may be any shard of a split model.
-  static Result<std::shared_ptr<const GgufSource>> open(const std::filesystem::path& path);
+  static Result<std::shared_ptr<const GgufSource>> open_file(const std::filesystem::path& path);
+
+  // One whole file in memory, which must outlive the source and what is opened from it.
+  static Result<std::shared_ptr<const GgufSource>> from_bytes(Bytes file, std::string label);
 
   const GgufHeader& header() const { return shards_.front()->header; }
   const WeightInfo* find(std::string_view name) const override;
@@ -75,7 +78,9 @@ class GgufSource final : public WeightSource {
 
  private:
   struct Shard {
-    MappedFile file;
+    MappedFile file;  // empty if the bytes are somebody else's
+    Bytes bytes;
+    std::string label;
     GgufHeader header;
   };
   struct Place {

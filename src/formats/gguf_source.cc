@@ -42,20 +42,22 @@ std::string split_name(const SplitName& name, int64_t index) {
 Result<std::shared_ptr<const GgufSource::Shard>> GgufSource::open_shard(const std::filesystem::path& path) {
   auto shard = std::make_shared<Shard>();
   BOLIDE_TRY(shard->file, MappedFile::open(path));
-  BOLIDE_TRY(shard->header, GgufHeader::parse(shard->file.bytes(), path.string()));
+  shard->bytes = shard->file.bytes();
+  shard->label = path.string();
+  BOLIDE_TRY(shard->header, GgufHeader::parse(shard->bytes, shard->label));
   return std::shared_ptr<const Shard>(std::move(shard));
 }
 
 Result<> GgufSource::add(const std::shared_ptr<const Shard>& shard) {
   for (const GgufTensor& tensor : shard->header.tensors)
     if (!places_.emplace(tensor.info.name, Place{shard, &tensor}).second)
-      return error(Code::kInvalid, fmt::format("{}: tensor {} is also in another shard", shard->file.path().string(),
-                                               tensor.info.name));
+      return error(Code::kInvalid,
+                   fmt::format("{}: tensor {} is also in another shard", shard->label, tensor.info.name));
   shards_.push_back(shard);
   return {};
 }
 
-Result<std::shared_ptr<const GgufSource>> GgufSource::open(const std::filesystem::path& path) {
+Result<std::shared_ptr<const GgufSource>> GgufSource::open_file(const std::filesystem::path& path) {
   auto source = std::make_shared<GgufSource>();
   source->label_ = path.string();
   BOLIDE_TRY(const auto first, open_shard(path));
@@ -70,9 +72,10 @@ Result<std::shared_ptr<const GgufSource>> GgufSource::open(const std::filesystem
 
   const auto name = parse_split_name(path.filename().string());
   if (!name || name->count != count)
-    return error(Code::kInvalid, fmt::format("{}: is one of {} shards, but not named NAME-00001-of-{:05}.gguf; give the "
-                                             "shards their original names",
-                                             source->label_, count, count));
+    return error(Code::kInvalid,
+                 fmt::format("{}: is one of {} shards, but not named NAME-00001-of-{:05}.gguf; give the "
+                             "shards their original names",
+                             source->label_, count, count));
   for (int64_t i = 0; i < count; ++i) {
     const std::filesystem::path shard_path = path.parent_path() / split_name(*name, i);
     std::shared_ptr<const Shard> shard = first;
@@ -99,6 +102,16 @@ Result<std::shared_ptr<const GgufSource>> GgufSource::open(const std::filesystem
   return std::shared_ptr<const GgufSource>(std::move(source));
 }
 
+Result<std::shared_ptr<const GgufSource>> GgufSource::from_bytes(Bytes file, std::string label) {
+  auto source = std::make_shared<GgufSource>();
+  auto shard = std::make_shared<Shard>();
+  shard->bytes = file;
+  shard->label = source->label_ = std::move(label);
+  BOLIDE_TRY(shard->header, GgufHeader::parse(file, shard->label));
+  BOLIDE_TRY(source->add(shard));
+  return std::shared_ptr<const GgufSource>(std::move(source));
+}
+
 const WeightInfo* GgufSource::find(std::string_view name) const {
   const auto it = places_.find(name);
   return it == places_.end() ? nullptr : &it->second.tensor->info;
@@ -110,9 +123,9 @@ Result<WeightData> GgufSource::open(std::string_view name) const {
   const Place& place = it->second;
   WeightData data;
   data.info = place.tensor->info;
-  data.bytes = place.shard->file.bytes().subspan(place.tensor->offset, place.tensor->size);
+  data.bytes = place.shard->bytes.subspan(place.tensor->offset, place.tensor->size);
   data.owner = place.shard;
-  data.mapped = true;
+  data.mapped = !place.shard->file.bytes().empty();
   return data;
 }
 

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "formats/json_limits.h"
+
 namespace bolide {
 
 using Json = nlohmann::json;
@@ -86,6 +88,8 @@ Result<ModelConfig> ModelConfig::parse(std::string_view text, std::string source
   if (text.size() > kConfigBytesMax)
     return error(Code::kInvalid,
                  fmt::format("{}: has {} bytes, at most {} are read", source, text.size(), kConfigBytesMax));
+  if (nests_deeper_than(text, kJsonNestingMax))
+    return error(Code::kInvalid, fmt::format("{}: nests deeper than {}", source, kJsonNestingMax));
   auto document = std::make_shared<Document>();
   document->root = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
   if (document->root.is_discarded()) return error(Code::kInvalid, fmt::format("{}: is no valid JSON", source));
@@ -115,22 +119,22 @@ Error ModelConfig::field_error(std::string_view key, std::string_view what, Code
 }
 
 // The getters differ in the conversion and in the words for what was expected.
-#define BOLIDE_CONFIG_GETTER(type, name, convert, words)                                       \
-  Result<std::optional<type>> ModelConfig::optional_##name(std::string_view key) const {       \
-    const Json* value = document_->find(key);                                                  \
-    if (value == nullptr) return std::optional<type>();                                        \
-    auto converted = convert(*value);                                                          \
-    if (!converted) return field_error(key, expected(*value, words));                          \
-    return converted;                                                                          \
-  }                                                                                            \
-  Result<type> ModelConfig::name##_or(std::string_view key, type other) const {                \
-    BOLIDE_TRY(auto value, optional_##name(key));                                              \
-    return value ? *std::move(value) : std::move(other);                                       \
-  }                                                                                            \
-  Result<type> ModelConfig::name(std::string_view key) const {                                 \
-    BOLIDE_TRY(auto value, optional_##name(key));                                              \
-    if (!value) return field_error(key, fmt::format("is missing, expected {}", words));        \
-    return *std::move(value);                                                                  \
+#define BOLIDE_CONFIG_GETTER(type, name, convert, words)                                 \
+  Result<std::optional<type>> ModelConfig::optional_##name(std::string_view key) const { \
+    const Json* value = document_->find(key);                                            \
+    if (value == nullptr) return std::optional<type>();                                  \
+    auto converted = convert(*value);                                                    \
+    if (!converted) return field_error(key, expected(*value, words));                    \
+    return converted;                                                                    \
+  }                                                                                      \
+  Result<type> ModelConfig::name##_or(std::string_view key, type other) const {          \
+    BOLIDE_TRY(auto value, optional_##name(key));                                        \
+    return value ? *std::move(value) : std::move(other);                                 \
+  }                                                                                      \
+  Result<type> ModelConfig::name(std::string_view key) const {                           \
+    BOLIDE_TRY(auto value, optional_##name(key));                                        \
+    if (!value) return field_error(key, fmt::format("is missing, expected {}", words));  \
+    return *std::move(value);                                                            \
   }
 BOLIDE_CONFIG_GETTER(int64_t, integer, as_integer, "an integer")
 BOLIDE_CONFIG_GETTER(double, number, as_number, "a finite number")
@@ -180,6 +184,12 @@ Result<ModelConfig> ModelConfig::object(std::string_view key) const {
   ModelConfig config;
   config.document_ = std::move(document);
   return config;
+}
+
+Result<std::optional<ModelConfig>> ModelConfig::optional_object(std::string_view key) const {
+  if (!has(key)) return std::optional<ModelConfig>();
+  BOLIDE_TRY(auto config, object(key));
+  return std::optional(std::move(config));
 }
 
 Result<std::string> ModelConfig::architecture() const {

@@ -53,15 +53,17 @@ std::string_view to_string(QuantMethod method);
 struct QuantizationConfig {
   QuantMethod method = QuantMethod::kGptq;
   int64_t bits = 0;
-  int64_t group_size = 0;         // gptq, awq: elements of K that share a scale; -1: all of them
-  bool desc_act = false;          // gptq: rows of K belong to groups by g_idx
-  bool symmetric = true;          // gptq
-  bool zero_offset = true;        // gptq: the stored zero point is one less than the true one (all but "gptq_v2")
-  bool zero_point = true;         // awq
-  std::string version;            // awq: "gemm"
-  bool dynamic_inputs = false;    // fp8: inputs of Linears are rounded token by token
+  int64_t group_size = 0;           // gptq, awq: elements of K that share a scale; -1: all of them
+  bool desc_act = false;            // gptq: rows of K belong to groups by g_idx
+  bool symmetric = true;            // gptq
+  bool zero_offset = true;          // gptq: the stored zero point is one less than the true one (all but "gptq_v2")
+  bool zero_point = true;           // awq
+  std::string version;              // awq: "gemm"
+  bool dynamic_inputs = false;      // fp8: inputs of Linears are rounded token by token
   std::vector<int64_t> block_size;  // fp8: [N, K] of a scale's block, or empty
   std::vector<std::string> ignore;  // modules left alone; "re:" in front of a regular expression
+
+  friend bool operator==(const QuantizationConfig&, const QuantizationConfig&) = default;
 };
 
 class ModelConfig {
@@ -93,6 +95,7 @@ class ModelConfig {
   Result<std::optional<double>> optional_number(std::string_view key) const;
   Result<std::optional<bool>> optional_boolean(std::string_view key) const;
   Result<std::optional<std::string>> optional_string(std::string_view key) const;
+  Result<std::optional<ModelConfig>> optional_object(std::string_view key) const;
 
   // `other` if the field is absent.
   Result<int64_t> integer_or(std::string_view key, int64_t other) const;
@@ -101,9 +104,9 @@ class ModelConfig {
   Result<std::string> string_or(std::string_view key, std::string other) const;
 
   // Normalised views of both styles.
-  Result<std::string> architecture() const;                // the first of `architectures`
-  Result<std::optional<std::string>> dtype() const;        // `dtype` or `torch_dtype`, without "torch."
-  Result<std::vector<std::string>> layer_types() const;    // empty if the file has none
+  Result<std::string> architecture() const;              // the first of `architectures`
+  Result<std::optional<std::string>> dtype() const;      // `dtype` or `torch_dtype`, without "torch."
+  Result<std::vector<std::string>> layer_types() const;  // empty if the file has none
   // `layer_type`: "full_attention" and so on, where rope_parameters are given per type.
   Result<RopeConfig> rope(std::string_view layer_type = {}) const;
   // std::nullopt: not quantised. kUnsupported names the method and the nearest supported one.

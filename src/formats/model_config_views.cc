@@ -13,9 +13,9 @@ struct RopeName {
   RopeType type;
 };
 // "su" is the name that the first Phi-3 checkpoints have for longrope.
-constexpr std::array kRopeNames = {RopeName{"default", RopeType::kDefault},  RopeName{"linear", RopeType::kLinear},
-                                   RopeName{"dynamic", RopeType::kDynamic},  RopeName{"yarn", RopeType::kYarn},
-                                   RopeName{"llama3", RopeType::kLlama3},    RopeName{"longrope", RopeType::kLongRope},
+constexpr std::array kRopeNames = {RopeName{"default", RopeType::kDefault}, RopeName{"linear", RopeType::kLinear},
+                                   RopeName{"dynamic", RopeType::kDynamic}, RopeName{"yarn", RopeType::kYarn},
+                                   RopeName{"llama3", RopeType::kLlama3},   RopeName{"longrope", RopeType::kLongRope},
                                    RopeName{"su", RopeType::kLongRope}};
 
 Result<RopeType> rope_type(const ModelConfig& scaling) {
@@ -30,15 +30,12 @@ Result<RopeType> rope_type(const ModelConfig& scaling) {
 
 // The object with the scaling parameters, of either style; std::nullopt if there is none.
 Result<std::optional<ModelConfig>> scaling_object(const ModelConfig& config, std::string_view layer_type) {
-  if (config.has("rope_parameters")) {
-    BOLIDE_TRY(auto parameters, config.object("rope_parameters"));
-    if (!layer_type.empty() && parameters.has(layer_type)) return parameters.object(layer_type);
-    // Given per layer type, and asked without one: the full attention's.
-    if (layer_type.empty() && parameters.has("full_attention")) return parameters.object("full_attention");
-    return std::optional(std::move(parameters));
-  }
-  if (config.has("rope_scaling")) return config.object("rope_scaling");
-  return std::optional<ModelConfig>();
+  if (!config.has("rope_parameters")) return config.optional_object("rope_scaling");
+  BOLIDE_TRY(auto parameters, config.object("rope_parameters"));
+  // Given per layer type, and asked without one: the full attention's.
+  const std::string_view type = layer_type.empty() ? "full_attention" : layer_type;
+  if (parameters.has(type)) return parameters.optional_object(type);
+  return std::optional(std::move(parameters));
 }
 
 Result<int64_t> positive_context(const ModelConfig& config, std::string_view key, int64_t value) {
@@ -132,9 +129,17 @@ Result<RopeConfig> ModelConfig::rope(std::string_view layer_type) const {
 
 namespace {
 
-Result<std::optional<int64_t>> first_integer(const ModelConfig* first, const ModelConfig& second, std::string_view key) {
+Result<std::optional<int64_t>> first_integer(const ModelConfig* first, const ModelConfig& second,
+                                             std::string_view key) {
   if (first != nullptr && first->has(key)) return first->optional_integer(key);
   return second.optional_integer(key);
+}
+
+// An id, where -1 says that there is none.
+Result<std::optional<int64_t>> first_id(const ModelConfig* first, const ModelConfig& second, std::string_view key) {
+  BOLIDE_TRY(auto id, first_integer(first, second, key));
+  if (id && *id < 0) id.reset();
+  return id;
 }
 
 }  // namespace
@@ -145,8 +150,9 @@ Result<GenerationConfig> read_generation_config(const ModelConfig* generation, c
   if (eos_from.has("eos_token_id")) {
     BOLIDE_TRY(out.eos_ids, eos_from.integers("eos_token_id"));
   }
-  BOLIDE_TRY(out.bos_id, first_integer(generation, config, "bos_token_id"));
-  BOLIDE_TRY(out.pad_id, first_integer(generation, config, "pad_token_id"));
+  std::erase_if(out.eos_ids, [](int64_t id) { return id < 0; });
+  BOLIDE_TRY(out.bos_id, first_id(generation, config, "bos_token_id"));
+  BOLIDE_TRY(out.pad_id, first_id(generation, config, "pad_token_id"));
   if (generation == nullptr) return out;
   const ModelConfig& from = *generation;
   BOLIDE_TRY(out.temperature, from.optional_number("temperature"));
@@ -239,8 +245,8 @@ Result<> read_compressed(const ModelConfig& from, QuantizationConfig& out) {
   BOLIDE_TRY(const auto dynamic, inputs.boolean_or("dynamic", false));
   BOLIDE_TRY(const auto input_strategy, inputs.string_or("strategy", "token"));
   if (!dynamic || input_strategy != "token")
-    return inputs.field_error("strategy", "inputs rounded by fixed scales are not supported; known is dynamic per token",
-                              Code::kUnsupported);
+    return inputs.field_error(
+        "strategy", "inputs rounded by fixed scales are not supported; known is dynamic per token", Code::kUnsupported);
   out.dynamic_inputs = true;
   return {};
 }
@@ -282,7 +288,8 @@ Result<std::optional<QuantizationConfig>> ModelConfig::quantization() const {
   } else {
     return from.field_error(
         "quant_method",
-        fmt::format("{:.60} is not supported; known are gptq, awq, compressed-tensors (float-quantized) and fp8", method),
+        fmt::format("{:.60} is not supported; known are gptq, awq, compressed-tensors (float-quantized) and fp8",
+                    method),
         Code::kUnsupported);
   }
   if ((out.method == QuantMethod::kGptq || out.method == QuantMethod::kAwq) && out.group_size != -1 &&

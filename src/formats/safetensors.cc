@@ -20,10 +20,11 @@ struct Type {
   DType dtype;
 };
 constexpr std::array kTypes = {
-    Type{"F64", DType::kF64},        Type{"F32", DType::kF32},        Type{"F16", DType::kF16}, Type{"BF16", DType::kBF16},
-    Type{"F8_E4M3", DType::kF8E4M3}, Type{"F8_E5M2", DType::kF8E5M2}, Type{"I64", DType::kI64}, Type{"I32", DType::kI32},
-    Type{"I16", DType::kI16},        Type{"I8", DType::kI8},          Type{"U64", DType::kU64}, Type{"U32", DType::kU32},
-    Type{"U16", DType::kU16},        Type{"U8", DType::kU8},          Type{"BOOL", DType::kBool},
+    Type{"F64", DType::kF64},   Type{"F32", DType::kF32},        Type{"F16", DType::kF16},
+    Type{"BF16", DType::kBF16}, Type{"F8_E4M3", DType::kF8E4M3}, Type{"F8_E5M2", DType::kF8E5M2},
+    Type{"I64", DType::kI64},   Type{"I32", DType::kI32},        Type{"I16", DType::kI16},
+    Type{"I8", DType::kI8},     Type{"U64", DType::kU64},        Type{"U32", DType::kU32},
+    Type{"U16", DType::kU16},   Type{"U8", DType::kU8},          Type{"BOOL", DType::kBool},
 };
 
 // Receives the header's JSON piece by piece, so that no document is built that a hostile header could blow up:
@@ -148,8 +149,9 @@ Result<> check_entry(SafetensorsEntry& entry, uint64_t data_begin, uint64_t data
   const uint64_t begin = entry.offset;
   const uint64_t end = entry.size;
   if (end < begin || end - begin != bytes)
-    return error(Code::kInvalid, fmt::format("{}: data_offsets [{}, {}] do not fit shape {} of type {} ({} bytes)", where,
-                                             begin, end, to_string(entry.info.shape), to_string(entry.info.dtype), bytes));
+    return error(Code::kInvalid,
+                 fmt::format("{}: data_offsets [{}, {}] do not fit shape {} of type {} ({} bytes)", where, begin, end,
+                             to_string(entry.info.shape), to_string(entry.info.dtype), bytes));
   if (end > data_bytes)
     return error(Code::kInvalid, fmt::format("{}: ends at byte {} of the data, but only {} are there: the file is "
                                              "truncated or damaged; download it again",
@@ -161,15 +163,14 @@ Result<> check_entry(SafetensorsEntry& entry, uint64_t data_begin, uint64_t data
 
 Result<> check_layout(std::vector<SafetensorsEntry>& entries, uint64_t data_begin, uint64_t data_end,
                       const std::string& label) {
-  std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
-    return a.offset != b.offset ? a.offset < b.offset : a.size < b.size;
-  });
+  std::sort(entries.begin(), entries.end(),
+            [](const auto& a, const auto& b) { return a.offset != b.offset ? a.offset < b.offset : a.size < b.size; });
   uint64_t expected = data_begin;
   for (const SafetensorsEntry& entry : entries) {
     if (entry.offset != expected)
-      return error(Code::kInvalid,
-                   fmt::format("{}: tensor {}: begins at byte {}, the tensor before it ends at {}: {}", label,
-                               entry.info.name, entry.offset, expected, entry.offset < expected ? "they overlap" : "a hole"));
+      return error(Code::kInvalid, fmt::format("{}: tensor {}: begins at byte {}, the tensor before it ends at {}: {}",
+                                               label, entry.info.name, entry.offset, expected,
+                                               entry.offset < expected ? "they overlap" : "a hole"));
     expected = entry.offset + entry.size;
   }
   if (expected != data_end)
@@ -194,19 +195,19 @@ Result<std::vector<SafetensorsEntry>> parse_safetensors(Bytes file, const std::s
                                              "safetensors file, or truncated",
                                              label, header_bytes, file.size()));
   if (header_bytes > kHeaderBytesMax)
-    return error(Code::kUnsupported,
-                 fmt::format("{}: has a header of {} bytes, at most {} are read", label, header_bytes, kHeaderBytesMax));
+    return error(Code::kUnsupported, fmt::format("{}: has a header of {} bytes, at most {} are read", label,
+                                                 header_bytes, kHeaderBytesMax));
 
   std::vector<SafetensorsEntry> entries;
   const std::string_view header = as_text(file.subspan(8, header_bytes));
   HeaderReader reader(entries);
   const bool good = nlohmann::json::sax_parse(header.begin(), header.end(), &reader);
   if (!good || !reader.problem().empty())
-    return error(reader.code().value_or(Code::kInvalid),
-                 fmt::format("{}: header: {}", label, reader.problem().empty() ? "is no valid JSON" : reader.problem()));
+    return error(
+        reader.code().value_or(Code::kInvalid),
+        fmt::format("{}: header: {}", label, reader.problem().empty() ? "is no valid JSON" : reader.problem()));
   const uint64_t data_begin = 8 + header_bytes;
-  for (SafetensorsEntry& entry : entries)
-    BOLIDE_TRY(check_entry(entry, data_begin, file.size() - data_begin, label));
+  for (SafetensorsEntry& entry : entries) BOLIDE_TRY(check_entry(entry, data_begin, file.size() - data_begin, label));
   BOLIDE_TRY(check_layout(entries, data_begin, file.size(), label));
   return entries;
 }

@@ -76,8 +76,9 @@ Result<std::filesystem::path> shard_path(const std::filesystem::path& folder, co
                                          const std::string& label) {
   const std::filesystem::path relative(name);
   const auto outside = [&] {
-    return error(Code::kInvalid,
-                 fmt::format("{}: shard {:.200} leads out of the folder; shards must lie beside the index", label, name));
+    return error(
+        Code::kInvalid,
+        fmt::format("{}: shard {:.200} leads out of the folder; shards must lie beside the index", label, name));
   };
   if (name.empty() || name.find('\0') != std::string::npos)
     return error(Code::kInvalid, fmt::format("{}: has an empty or malformed file name in weight_map", label));
@@ -89,11 +90,10 @@ Result<std::filesystem::path> shard_path(const std::filesystem::path& folder, co
   if (problem) return error(Code::kNotFound, fmt::format("{}: {}", folder.string(), problem.message()));
   const auto target = std::filesystem::canonical(root / relative, problem);
   if (problem)
-    return error(Code::kNotFound,
-                 fmt::format("{}: shard {:.200} is missing ({}); download it into the same folder", label, name,
-                             problem.message()));
-  const bool in_cache = root.parent_path().filename() == "snapshots" &&
-                        lies_under(target, root.parent_path().parent_path() / "blobs");
+    return error(Code::kNotFound, fmt::format("{}: shard {:.200} is missing ({}); download it into the same folder",
+                                              label, name, problem.message()));
+  const bool in_cache =
+      root.parent_path().filename() == "snapshots" && lies_under(target, root.parent_path().parent_path() / "blobs");
   if (!lies_under(target, root) && !in_cache) return outside();
   return folder / relative;
 }
@@ -136,8 +136,8 @@ Result<std::shared_ptr<const SafetensorsSource>> SafetensorsSource::open_index(c
   for (const auto& [tensor, shard] : map) {
     const auto it = source->places_.find(tensor);
     if (it == source->places_.end() || it->second.shard->file.path() != paths.at(shard))
-      return error(Code::kInvalid, fmt::format("{}: tensor {} is not in {}, where the index puts it", source->label_,
-                                               tensor, shard));
+      return error(Code::kInvalid,
+                   fmt::format("{}: tensor {} is not in {}, where the index puts it", source->label_, tensor, shard));
   }
   return std::shared_ptr<const SafetensorsSource>(std::move(source));
 }

@@ -19,7 +19,8 @@ using ValueId = int32_t;
 using NodeId = int32_t;
 inline constexpr ValueId kNoValue = -1;
 
-// Rows [begin, begin + rows) of a named tensor of the checkpoint; leading axes are flattened into rows.
+// Rows [begin, begin + rows) of a named tensor of the checkpoint: leading axes are flattened into rows; the rows of a
+// 1-D tensor are its elements.
 struct WeightPart {
   std::string tensor;
   int64_t begin = 0;

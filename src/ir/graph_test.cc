@@ -12,7 +12,7 @@ Graph small_graph() {
   const ValueId positions = g.add_input("positions", i32({Symbol::kTokens}));
   const ValueId table = g.add_weight({{"embed", 0, 10}}, f32({10, 8}));
   const ValueId weight = g.add_weight({{"q", 0, 8}, {"k", 2, 8}}, {DType::kBF16, nullptr, {16, 8}});
-  const ValueId gain = g.add_weight({{"norm", 0, 1}}, f32({8}));
+  const ValueId gain = g.add_weight({{"norm", 0, 8}}, f32({8}));
   auto last = [&](Result<NodeId> id) { return g.node(id.value()).out[0]; };
   const ValueId x = last(g.add(Embed{}, std::vector{ids, table}, "embed"));
   const ValueId y = last(g.add(RmsNorm{1e-6f}, std::vector{x, gain}, "norm"));

@@ -11,7 +11,8 @@
 
 #include "base/result.h"
 #include "device/device.h"
-#include "ir/graph.h"
+#include "ir/ops.h"
+#include "ir/type.h"
 #include "kernels/batch.h"
 #include "tensor/tensor.h"
 

@@ -132,8 +132,8 @@ void decode_q5_k(const std::byte* b, float* out) {
   for (int group = 0; group < 8; ++group) {
     const auto [scale, minimum] = k_scale(b + 4, group);
     for (int l = 0; l < 32; ++l) {
-      const int q = ((byte_at(codes, group / 2 * 32 + l) >> (4 * (group % 2))) & 15) |
-                    ((byte_at(high, l) >> group) & 1) << 4;
+      const int q = ((byte_at(codes, group / 2 * 32 + l) >> (4 * (group % 2))) & 15) | ((byte_at(high, l) >> group) & 1)
+                                                                                           << 4;
       out[group * 32 + l] = d * scale * static_cast<float>(q) - dmin * minimum;
     }
   }
@@ -184,10 +184,10 @@ struct Decoder {
 };
 
 constexpr std::array kDecoders = {
-    Decoder{&kQ4_0, decode_q4_0},   Decoder{&kQ4_1, decode_q4_1},    Decoder{&kQ5_0, decode_q5_0},
-    Decoder{&kQ5_1, decode_q5_1},   Decoder{&kQ8_0, decode_q8_0},    Decoder{&kQ2_K, decode_q2_k},
-    Decoder{&kQ3_K, decode_q3_k},   Decoder{&kQ4_K, decode_q4_k},    Decoder{&kQ5_K, decode_q5_k},
-    Decoder{&kQ6_K, decode_q6_k},   Decoder{&kIQ4_NL, decode_iq4_nl}, Decoder{&kIQ4_XS, decode_iq4_xs},
+    Decoder{&kQ4_0, decode_q4_0}, Decoder{&kQ4_1, decode_q4_1},     Decoder{&kQ5_0, decode_q5_0},
+    Decoder{&kQ5_1, decode_q5_1}, Decoder{&kQ8_0, decode_q8_0},     Decoder{&kQ2_K, decode_q2_k},
+    Decoder{&kQ3_K, decode_q3_k}, Decoder{&kQ4_K, decode_q4_k},     Decoder{&kQ5_K, decode_q5_k},
+    Decoder{&kQ6_K, decode_q6_k}, Decoder{&kIQ4_NL, decode_iq4_nl}, Decoder{&kIQ4_XS, decode_iq4_xs},
 };
 
 }  // namespace

@@ -1,4 +1,5 @@
 #include "kernels/testing/harness.h"
+#include "ir/graph.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -1,0 +1,111 @@
+#include "app/model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "formats/tokenizer_gguf.h"
+#include "formats/tokenizer_json.h"
+#include "formats/tokenizer_model.h"
+#include "models/families.h"
+
+namespace bolide {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double ms_between(Clock::time_point a, Clock::time_point b) { return std::chrono::duration<double, std::milli>(b - a).count(); }
+
+// Beyond this the cache would be sized for contexts that few prompts need; --context asks for more.
+constexpr int64_t kDefaultContextMax = 4096;
+
+void add_unique(std::vector<int32_t>& ids, int64_t id) {
+  if (id >= 0 && id <= INT32_MAX && std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(static_cast<int32_t>(id));
+}
+
+// Every id that ends a text: the configuration's list, the tokenizer's, GGUF's end of turn.
+std::vector<int32_t> stop_ids_of(const LoadedModel& loaded, const Tokenizer& tokenizer) {
+  std::vector<int32_t> ids;
+  for (const int64_t id : loaded.generation.eos_ids) add_unique(ids, id);
+  if (const auto id = tokenizer.eos_id()) add_unique(ids, *id);
+  if (loaded.tokenizer.gguf.has_value())
+    for (const auto& id : {loaded.tokenizer.gguf->eot_id, loaded.tokenizer.gguf->eom_id}) add_unique(ids, id.value_or(-1));
+  return ids;
+}
+
+void leave_inputs_alone(Graph& graph) {
+  for (const NodeId id : graph.order())
+    if (auto* linear = std::get_if<Linear>(&graph.node(id).op)) linear->rounding = InputRounding::kNone;
+}
+
+Result<> vocab_fits(const Tokenizer& tokenizer, int64_t vocab, const std::string& name) {
+  if (tokenizer.vocab_size() <= vocab) return {};
+  return error(Code::kInvalid, fmt::format("{}: the tokenizer has {} tokens, the embedding {} rows: they belong to different models", name,
+                                           tokenizer.vocab_size(), vocab));
+}
+
+}  // namespace
+
+Result<Tokenizer> make_tokenizer(const LoadedModel& loaded) {
+  const TokenizerAssets& assets = loaded.tokenizer;
+  TokenizerSpec spec;
+  if (assets.gguf.has_value()) {
+    BOLIDE_TRY(spec, tokenizer_from_gguf(*assets.gguf));
+  } else if (!assets.tokenizer_json.empty()) {
+    BOLIDE_TRY(spec, parse_tokenizer_json(assets.tokenizer_json).context("tokenizer.json"));
+  } else if (!assets.tokenizer_model.empty()) {
+    BOLIDE_TRY(spec, parse_tokenizer_model(as_bytes(assets.tokenizer_model)).context("tokenizer.model"));
+  } else {
+    return error(Code::kNotFound, fmt::format("{}: there is no tokenizer (tokenizer.json or tokenizer.model)", loaded.path.string()));
+  }
+  if (!assets.tokenizer_config_json.empty())
+    BOLIDE_TRY(apply_tokenizer_config(spec, assets.tokenizer_config_json).context("tokenizer_config.json"));
+  return Tokenizer::create(std::move(spec));
+}
+
+Result<Graph> build_graph(const LoadedModel& loaded, ComputeMode dtype) {
+  BOLIDE_TRY(const Family* family, find_family(loaded.config));
+  BOLIDE_TRY(const DecoderSpec spec, family->parse(loaded.config));
+  return build_decoder(spec, *family, *loaded.weights, dtype);
+}
+
+Result<Model> open_model(const std::filesystem::path& path, const ModelOptions& options,
+                         const FunctionRef<void(PackProgress)>* progress) {
+  const auto start = Clock::now();
+  BOLIDE_TRY(std::unique_ptr<Device> device, make_cpu_device(options.threads, options.isa));
+  BOLIDE_TRY(LoadedModel loaded, load_model(path, {options.config}));
+  BOLIDE_TRY(Graph graph, build_graph(loaded, options.dtype));
+  if (!options.round_inputs) leave_inputs_alone(graph);
+  BOLIDE_TRY(Tokenizer tokenizer, make_tokenizer(loaded).context(loaded.path.string()));
+  BOLIDE_TRY(const GraphFacts facts, facts_of(graph));
+  BOLIDE_TRY(vocab_fits(tokenizer, facts.vocab, loaded.path.string()));
+  const PassContext context{&cpu_kernels(), &device->info()};
+  BOLIDE_TRY(std::vector<PassRecord> passes, run_passes(graph, default_passes(), context, options.skip_passes));
+
+  BOLIDE_TRY(const int64_t context_max, loaded.config.integer_or("max_position_embeddings", kDefaultContextMax));
+  RunnerOptions runner_options;
+  runner_options.context = options.context > 0 ? options.context : static_cast<int32_t>(std::min(context_max, kDefaultContextMax));
+  runner_options.sequences = options.sequences;
+  runner_options.tokens_per_step = std::max(options.tokens_per_step, options.sequences);
+  runner_options.block_tokens = options.block_tokens;
+  runner_options.kv_dtype = options.kv_dtype;
+  PlanSet::Limits limits;
+  limits.sizes[Symbol::kTokens] = runner_options.tokens_per_step;
+  limits.sizes[Symbol::kSequences] = runner_options.sequences;
+  limits.sizes[Symbol::kRows] = options.rows_max > 0 ? options.rows_max : runner_options.sequences;
+
+  const auto packing = Clock::now();
+  Workers workers(device->info().threads);
+  BOLIDE_TRY(PlanSet plans, PlanSet::make(std::move(graph), *loaded.weights, cpu_kernels(), device->info(), limits, workers, progress));
+  const auto packed = Clock::now();
+  BOLIDE_TRY(Runner runner, Runner::make(std::move(plans), runner_options, *device));
+
+  std::vector<int32_t> stop_ids = stop_ids_of(loaded, tokenizer);
+  const LoadTimes times{ms_between(start, packing), ms_between(packing, packed), ms_between(start, Clock::now())};
+  return Model{loaded.name, loaded.format, loaded.config, loaded.generation, loaded.chat_template, std::move(device),
+               std::move(tokenizer), std::make_unique<Runner>(std::move(runner)), std::move(passes), std::move(stop_ids),
+               context_max, times};
+}
+
+}  // namespace bolide

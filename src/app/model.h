@@ -1,0 +1,74 @@
+// Model: a path in, something that answers out. Loads any format, builds the graph, runs the passes, plans, packs, makes
+// the cache: what run, bench, profile, eval and the C++ API start from.
+//
+// Thread rules: one thread per Model.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "engine/generator.h"
+#include "load/load.h"
+#include "models/decoder.h"
+#include "passes/pass.h"
+
+namespace bolide {
+
+struct ModelOptions {
+  std::filesystem::path config;      // read in place of the folder's config.json
+  int threads = 0;                   // 0: the cores this cgroup may use
+  std::optional<Isa> isa;            // a lower level than the processor has
+  ComputeMode dtype = ComputeMode::kAuto;
+  int32_t context = 0;               // tokens a sequence may hold; 0: the model's own, at most 4096
+  int32_t sequences = 1;
+  int32_t tokens_per_step = 512;
+  int32_t rows_max = 0;              // logits of a step; 0: one a sequence
+  int32_t block_tokens = 16;
+  DType kv_dtype = DType::kBF16;
+  std::set<std::string> skip_passes;
+  // False: inputs of Linears that the checkpoint wants rounded (compressed-tensors fp8) are left alone, which shows
+  // the weights by themselves.
+  bool round_inputs = true;
+};
+
+// What the graph passes did, for inspect.
+struct GraphHistory {
+  std::vector<PassRecord> passes;
+};
+
+// Sees the graph as built and after each pass.
+using GraphObserver = FunctionRef<void(std::string_view pass, const Graph&)>;
+
+struct LoadTimes {
+  double read_ms = 0;  // files, tokenizer, graph, passes
+  double pack_ms = 0;  // weights
+  double total_ms = 0;
+};
+
+struct Model {
+  std::string name;
+  std::string format;                // "gguf", "safetensors", "engine"
+  ModelConfig config;
+  GenerationConfig generation;
+  std::string chat_template;         // Jinja, or empty
+  std::unique_ptr<Device> device;
+  Tokenizer tokenizer;
+  std::unique_ptr<Runner> runner;
+  std::vector<PassRecord> passes;
+  std::vector<int32_t> stop_ids;     // all end-of-text ids
+  int64_t context_max = 0;           // the model's own
+  LoadTimes times;
+};
+
+// Errors are for the user: which file, what, and the remedy.
+Result<Model> open_model(const std::filesystem::path& path, const ModelOptions& options,
+                         const FunctionRef<void(PackProgress)>* progress = nullptr);
+
+// The graph of a loaded checkpoint, before any pass.
+Result<Graph> build_graph(const LoadedModel& loaded, ComputeMode dtype);
+
+Result<Tokenizer> make_tokenizer(const LoadedModel& loaded);
+
+}  // namespace bolide

@@ -1,0 +1,34 @@
+// Workloads of bench and profile: prompts and decodes of random tokens on a Model, and what they must move and compute.
+//
+// Thread rules: the model's thread.
+#pragma once
+
+#include <vector>
+
+#include "app/model.h"
+
+namespace bolide {
+
+struct WorkloadOptions {
+  int32_t prompt = 512;   // tokens of a prompt; 0: none
+  int32_t generate = 128; // decode steps; 0: none
+  int32_t batch = 1;      // sequences
+  int32_t depth = 0;      // cached tokens before the decode (and before the prompt)
+  uint64_t seed = 1;
+};
+
+// Seconds of one prompt of each sequence, one after the other, to the first token of the last.
+Result<double> run_prompt(Model& model, const WorkloadOptions& options, const StepObserver* observer = nullptr);
+// Seconds of `generate` steps of all sequences together.
+Result<double> run_decode(Model& model, const WorkloadOptions& options, const StepObserver* observer = nullptr);
+
+// Bytes and FLOPs of one prompt of one sequence, and of one decode step of the batch at its mean context.
+struct WorkloadCost {
+  Cost prompt, decode;
+};
+Result<WorkloadCost> cost_of_workload(Model& model, const WorkloadOptions& options);
+
+// Cost of one step of these sizes.
+Cost cost_of_step(const Graph& graph, const SymbolValues& sizes, double context);
+
+}  // namespace bolide

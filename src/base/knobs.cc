@@ -1,0 +1,42 @@
+#include "base/knobs.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+
+namespace bolide {
+namespace {
+
+std::string variable_name(std::string_view name) {
+  std::string variable = "BOLIDE_" + std::string(name);
+  std::transform(variable.begin(), variable.end(), variable.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  return variable;
+}
+
+}  // namespace
+
+Result<Knobs> read_knobs() {
+  return read_knobs([](const char* variable) -> const char* { return std::getenv(variable); });
+}
+
+Result<Knobs> read_knobs(FunctionRef<const char*(const char* variable)> environment) {
+  Knobs knobs;
+  for (BoundOption& option : bind_options(knobs, kKnobs)) {
+    const std::string variable = variable_name(option.name);
+    option.name = variable;  // errors then name the variable
+    if (const char* text = environment(variable.c_str())) BOLIDE_TRY(set_option(option, text));
+  }
+  return knobs;
+}
+
+std::string list_knobs(const Knobs& knobs) {
+  Knobs copy = knobs;
+  std::vector<BoundOption> options = bind_options(copy, kKnobs);
+  std::vector<std::string> variables;
+  variables.reserve(options.size());
+  for (BoundOption& option : options) option.name = variables.emplace_back(variable_name(option.name));
+  return list_options(options);
+}
+
+}  // namespace bolide

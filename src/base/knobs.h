@@ -1,0 +1,39 @@
+// Debug knobs: settings for developers, read from the environment (BOLIDE_...) in one place. What users should set is
+// an option with a flag (base/options.h), not a knob.
+//
+// Thread rules: read once at start-up and pass on; a Knobs is a plain value.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/function_ref.h"
+#include "base/options.h"
+#include "base/result.h"
+
+namespace bolide {
+
+struct Knobs {
+  std::string isa;              // BOLIDE_ISA
+  int64_t threads = 0;          // BOLIDE_THREADS
+  std::string log = "warning";  // BOLIDE_LOG
+};
+
+// The knob of row `name` is the environment variable BOLIDE_NAME.
+inline constexpr Option<Knobs> kKnobs[] = {
+    {"isa",
+     &Knobs::isa,
+     {.choices = "|scalar|avx2|avx512|vnni|amx"},
+     "use no instruction set above this one; empty: the best there is"},
+    {"threads", &Knobs::threads, {.min = 0, .max = 1024}, "threads of each pool; 0: one per usable core"},
+    {"log", &Knobs::log, {.choices = "debug|info|warning|error|off"}, "lowest level of log records that are shown"},
+};
+
+// kInvalid names the variable and its range. The first form asks the process's environment.
+Result<Knobs> read_knobs();
+Result<Knobs> read_knobs(FunctionRef<const char*(const char* variable)> environment);
+
+// One knob a line: variable, value, range, sentence.
+std::string list_knobs(const Knobs& knobs);
+
+}  // namespace bolide

@@ -1,0 +1,196 @@
+// bolide bench: prompt and decode speed, each by itself, against the machine's measured roofs.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "app/workload.h"
+#include "cli/cli.h"
+#include "cli/flags.h"
+#include "measure/machine.h"
+#include "measure/report.h"
+#include "measure/statistics.h"
+
+namespace bolide::cli {
+namespace {
+
+constexpr const char* kFooter = R"(Examples:
+  bolide bench model.gguf                                  512 prompt tokens, 128 decode steps, 5 times
+  bolide bench model.gguf --prompt 0 --generate 64 --batch 16 --depth 512
+  bolide bench model.gguf --threads 1 --json > result.json
+  bolide bench --machine                                   the roofs alone)";
+
+struct BenchFlags {
+  ModelConfigFlags model;
+  std::string path;
+  int32_t prompt = 512, generate = 128, batch = 1, depth = 0, repeat = 5;
+  bool machine = false, json = false, no_roofs = false;
+};
+
+constexpr Option<BenchFlags> kBenchOptions[] = {
+    {"prompt", &BenchFlags::prompt, {.unit = "tokens", .min = 0, .max = 1 << 20}, "length of the prompt; 0: none"},
+    {"generate", &BenchFlags::generate, {.unit = "tokens", .min = 0, .max = 1 << 20}, "decode steps, from an empty context; 0: none"},
+    {"batch", &BenchFlags::batch, {.unit = "sequences", .min = 1, .max = 4096}, "sequences that decode together"},
+    {"depth", &BenchFlags::depth, {.unit = "tokens", .min = 0, .max = 1 << 20}, "tokens in the context beforehand"},
+    {"repeat", &BenchFlags::repeat, {.min = 1, .max = 1000}, "measured runs after one that is not counted"},
+    {"machine", &BenchFlags::machine, {}, "measure this machine's roofs and end"},
+    {"no_roofs", &BenchFlags::no_roofs, {}, "do not measure the roofs (saves some seconds)"},
+    {"json", &BenchFlags::json, {}, "one JSON object on standard output"},
+};
+
+nlohmann::ordered_json to_json(const Stat& stat) { return {{"median", stat.median}, {"min", stat.min}, {"max", stat.max}}; }
+
+struct Measured {
+  Stat prompt_tokens_per_s, decode_tokens_per_s, ttft_ms;
+  double decode_step_ms = 0;
+  WorkloadCost cost;
+  int64_t peak_bytes = 0;
+};
+
+void progress(const BenchFlags& flags, std::string_view what, int32_t done) {
+  if (is_terminal(2)) std::fprintf(stderr, "\r\x1b[K%.*s %d/%d", static_cast<int>(what.size()), what.data(), done, flags.repeat);
+}
+
+Result<Measured> measure(Model& model, const BenchFlags& flags) {
+  Measured measured;
+  const WorkloadOptions workload{flags.prompt, flags.generate, flags.batch, flags.depth, 1};
+  std::vector<double> prompt, ttft, decode;
+  for (int32_t i = 0; flags.prompt > 0 && i <= flags.repeat; ++i) {
+    progress(flags, "prompt", i);
+    BOLIDE_TRY(const double seconds, run_prompt(model, workload));
+    if (i == 0) continue;  // warm-up: pages, plans, the pool
+    prompt.push_back(flags.prompt * static_cast<double>(flags.batch) / seconds);
+    ttft.push_back(seconds * 1000);
+  }
+  for (int32_t i = 0; flags.generate > 0 && i <= flags.repeat; ++i) {
+    progress(flags, "decode", i);
+    BOLIDE_TRY(const double seconds, run_decode(model, workload));
+    if (i == 0) continue;
+    decode.push_back(flags.generate * static_cast<double>(flags.batch) / seconds);
+  }
+  if (is_terminal(2)) std::fprintf(stderr, "\r\x1b[K");
+  if (!prompt.empty()) measured.prompt_tokens_per_s = summarise(prompt), measured.ttft_ms = summarise(ttft);
+  if (!decode.empty()) {
+    measured.decode_tokens_per_s = summarise(decode);
+    measured.decode_step_ms = 1000. * flags.batch / measured.decode_tokens_per_s.median;
+  }
+  BOLIDE_TRY(measured.cost, cost_of_workload(model, workload));
+  if (const auto memory = read_process_memory()) measured.peak_bytes = memory->peak_bytes;
+  return measured;
+}
+
+// Achieved rates beside the roofs that bound them: a prompt by arithmetic, a decode by memory.
+struct Rates {
+  double prompt_gflops = 0, decode_gbytes = 0;
+};
+Rates rates_of(const Measured& m, const BenchFlags& flags) {
+  Rates rates;
+  if (m.ttft_ms.median > 0) rates.prompt_gflops = m.cost.prompt.flops * flags.batch / m.ttft_ms.median / 1e6;
+  if (m.decode_step_ms > 0) rates.decode_gbytes = m.cost.decode.bytes / m.decode_step_ms / 1e6;
+  return rates;
+}
+
+// The roofs that matter for a model: memory, and each kind of arithmetic, with the threads that ran.
+nlohmann::ordered_json roofs_json(const MachineRoofs& roofs, int threads) {
+  nlohmann::ordered_json out = nlohmann::ordered_json::object();
+  for (const Roof& roof : roofs.roofs)
+    if (roof.threads == threads) out[roof.name] = {{"rate", roof.rate.median}, {"unit", roof.unit}};
+  return out;
+}
+
+void print_json(const BenchFlags& flags, const Model& model, const Measured& m, const MachineRoofs* roofs, const Version& version) {
+  const DeviceInfo& device = model.device->info();
+  const Rates rates = rates_of(m, flags);
+  nlohmann::ordered_json out = {{"model", model.name},
+                                {"prompt", flags.prompt},
+                                {"generate", flags.generate},
+                                {"batch", flags.batch},
+                                {"depth", flags.depth},
+                                {"repeat", flags.repeat},
+                                {"prompt_tokens_per_s", to_json(m.prompt_tokens_per_s)},
+                                {"decode_tokens_per_s", to_json(m.decode_tokens_per_s)},
+                                {"ttft_ms", to_json(m.ttft_ms)},
+                                {"load_ms", model.times.total_ms},
+                                {"peak_memory_bytes", m.peak_bytes},
+                                {"prompt_flops", m.cost.prompt.flops},
+                                {"prompt_bytes", m.cost.prompt.bytes},
+                                {"prompt_gflop_per_s", rates.prompt_gflops},
+                                {"decode_step_bytes", m.cost.decode.bytes},
+                                {"decode_step_flops", m.cost.decode.flops},
+                                {"decode_gb_per_s", rates.decode_gbytes},
+                                {"threads", device.threads},
+                                {"isa", to_string(device.isa)},
+                                {"device", "cpu"},
+                                {"machine", device.name},
+                                {"commit", version.commit}};
+  if (roofs != nullptr) out["roofs"] = roofs_json(*roofs, device.threads);
+  std::cout << out.dump() << std::endl;
+}
+
+std::string share(const MachineRoofs* roofs, std::string_view name, int threads, double rate) {
+  const Roof* roof = roofs == nullptr ? nullptr : roofs->find(name, threads);
+  if (roof == nullptr || roof->rate.median <= 0) return "";
+  return fmt::format("{:.0f} % of {} ({:.1f} {})", 100 * rate / roof->rate.median, name, roof->rate.median, roof->unit);
+}
+
+void print_text(const BenchFlags& flags, const Model& model, const Measured& m, const MachineRoofs* roofs) {
+  const DeviceInfo& device = model.device->info();
+  const Rates rates = rates_of(m, flags);
+  fmt::print("{}, {} threads, {}\n", device.name, device.threads, to_string(device.isa));
+  const auto line = [](std::string_view what, const Stat& stat, std::string_view unit) {
+    fmt::print("{:<22}{:>10.1f} {} ({:.1f} to {:.1f})\n", what, stat.median, unit, stat.min, stat.max);
+  };
+  if (flags.prompt > 0) {
+    line(fmt::format("prompt {}", flags.prompt), m.prompt_tokens_per_s, "tokens/s");
+    line("first token", m.ttft_ms, "ms");
+    fmt::print("{:<22}{:>10.1f} GFLOP/s; {}; {}\n", "", rates.prompt_gflops, share(roofs, "fp32", device.threads, rates.prompt_gflops),
+               share(roofs, "int8", device.threads, rates.prompt_gflops));
+  }
+  if (flags.generate > 0) {
+    line(fmt::format("decode {}{}", flags.generate, flags.batch > 1 ? fmt::format(" x {}", flags.batch) : ""), m.decode_tokens_per_s, "tokens/s");
+    fmt::print("{:<22}{:>10.1f} GB/s; {}\n", "", rates.decode_gbytes, share(roofs, "memory_read", device.threads, rates.decode_gbytes));
+  }
+  fmt::print("{:<22}{:>10.1f} ms\n{:<22}{:>10}\n", "load", model.times.total_ms, "peak memory", format_bytes(m.peak_bytes));
+}
+
+Result<> bench(const BenchFlags& flags, const Version& version) {
+  BOLIDE_TRY(ModelOptions options, to_model_options(flags.model));
+  if (flags.machine) {
+    BOLIDE_TRY(const auto device, make_cpu_device(options.threads, options.isa));
+    Workers workers(device->info().threads);
+    const MachineRoofs roofs = measure_machine(workers, device->info().cpu);
+    fmt::print("{}\n", flags.json ? roofs.to_json() : roofs.to_text());
+    return {};
+  }
+  if (flags.path.empty()) return error(Code::kInvalid, "bench needs a MODEL, or --machine");
+  options.sequences = flags.batch;
+  if (options.context == 0) options.context = std::max(1, flags.depth + std::max(flags.prompt, flags.generate) + 1);
+  BOLIDE_TRY(Model model, open_with_progress(flags.path, options));
+  BOLIDE_TRY(const Measured measured, measure(model, flags));
+  std::optional<MachineRoofs> roofs;
+  if (!flags.no_roofs) roofs = measure_machine(model.runner->stream().workers(), model.device->info().cpu);
+  if (flags.json)
+    print_json(flags, model, measured, roofs ? &*roofs : nullptr, version);
+  else
+    print_text(flags, model, measured, roofs ? &*roofs : nullptr);
+  return {};
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, Outcome& outcome, const Version& version) {
+  CLI::App* command = app.add_subcommand("bench", "Measure prompt and decode speed against this machine's roofs");
+  auto flags = std::make_shared<BenchFlags>();
+  command->footer(kFooter);
+  command->add_option("model", flags->path, "a GGUF file, a Hugging Face folder or an engine");
+  const auto bench_options = bind_options(*flags, kBenchOptions);
+  add_options(*command, bench_options);
+  const auto model = bind_options(flags->model, kModelOptions);
+  add_options(*command, model, "Model");
+  command->callback([flags, &outcome, &version] {
+    if (const auto done = bench(*flags, version); !done) outcome.code = report(done.error());
+  });
+}
+
+}  // namespace bolide::cli

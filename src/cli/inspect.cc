@@ -1,0 +1,197 @@
+// bolide inspect: what is in a model file, and what Bolide makes of it.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <iostream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "app/workload.h"
+#include "base/knobs.h"
+#include "cli/cli.h"
+#include "cli/conversation.h"
+#include "cli/flags.h"
+#include "measure/report.h"
+#include "models/families.h"
+
+namespace bolide::cli {
+namespace {
+
+constexpr const char* kFooter = R"(Examples:
+  bolide inspect model.gguf                     what is in the file
+  bolide inspect model.gguf --graph             the graph before and after each pass
+  bolide inspect model.gguf --plan --tokens-in-step 512
+  bolide inspect model.gguf --tokens "Hello world"
+  bolide inspect model.gguf --template)";
+
+struct InspectFlags {
+  ModelConfigFlags model;
+  std::string path, tokens, template_file;
+  std::vector<std::string> template_args;
+  int32_t tokens_in_step = 1;
+  bool graph = false, plan = false, tensors = false, chat = false, knobs = false, full = false;
+};
+
+void print_summary(const LoadedModel& loaded) {
+  size_t bytes = 0;
+  int64_t elements = 0;
+  std::map<std::string, std::pair<int, size_t>> types;
+  for (const std::string& name : loaded.weights->names()) {
+    const WeightInfo* info = loaded.weights->find(name);
+    bytes += info->byte_size();
+    elements += info->shape.elements();
+    auto& [count, size] = types[std::string(info->quant != nullptr ? info->quant->name : to_string(info->dtype))];
+    ++count;
+    size += info->byte_size();
+  }
+  fmt::print("{:<14}{}\n{:<14}{} ({})\n", "name", loaded.name, "file", loaded.path.string(), loaded.format);
+  if (const auto architecture = loaded.config.architecture()) fmt::print("{:<14}{}\n", "architecture", *architecture);
+  fmt::print("{:<14}{:.1f} M in {} tensors, {}\n", "parameters", static_cast<double>(elements) / 1e6, loaded.weights->names().size(),
+             format_bytes(static_cast<int64_t>(bytes)));
+  for (const auto& [type, sum] : types)
+    fmt::print("{:<14}{}: {} tensors, {}\n", "", type, sum.first, format_bytes(static_cast<int64_t>(sum.second)));
+  fmt::print("{:<14}{}\n", "chat template", loaded.chat_template.empty() ? "none" : fmt::format("{} characters", loaded.chat_template.size()));
+  fmt::print("\n{}\n", loaded.config.to_text());
+}
+
+void print_tensors(const LoadedModel& loaded) {
+  for (const std::string& name : loaded.weights->names()) {
+    const WeightInfo* info = loaded.weights->find(name);
+    fmt::print("{:<60} {:<8} {:<18} {}\n", name, info->quant != nullptr ? info->quant->name : to_string(info->dtype), to_string(info->shape),
+               format_bytes(static_cast<int64_t>(info->byte_size())));
+  }
+}
+
+// Nodes of the first layer, by op; the layers of a decoder are alike.
+std::map<std::string, int> ops_of_layer(const Graph& graph) {
+  std::map<std::string, int> counts;
+  for (const NodeId id : graph.order())
+    if (graph.node(id).name.starts_with("layers.0.")) ++counts[std::string(op_name(graph.node(id).op))];
+  return counts;
+}
+
+void print_graph(std::string_view title, const Graph& graph, bool full) {
+  int total = 0;
+  std::string ops;
+  for (const auto& [op, count] : ops_of_layer(graph)) {
+    total += count;
+    ops += fmt::format("{}{}{}", ops.empty() ? "" : ", ", op, count > 1 ? fmt::format(" x {}", count) : "");
+  }
+  fmt::print("{:<24}{} nodes, {} a layer: {}\n", title, graph.order().size(), total, ops);
+  if (full) fmt::print("{}\n", graph.to_text());
+}
+
+Result<> inspect_graph(const LoadedModel& loaded, const ModelOptions& options, bool full) {
+  BOLIDE_TRY(const auto device, make_cpu_device(options.threads, options.isa));
+  BOLIDE_TRY(Graph graph, build_graph(loaded, options.dtype));
+  print_graph("as built", graph, full);
+  const PassContext context{&cpu_kernels(), &device->info()};
+  const auto show = [&](const PassRecord& record, const Graph& after) {
+    const std::string title = record.skipped ? fmt::format("{} (skipped)", record.name) : fmt::format("{}: {}", record.name, record.rewrites);
+    print_graph(title, after, full && record.rewrites > 0);
+  };
+  const FunctionRef<void(const PassRecord&, const Graph&)> observer(show);
+  BOLIDE_TRY(run_passes(graph, default_passes(), context, options.skip_passes, &observer));
+  return {};
+}
+
+Result<> inspect_plan(const std::string& path, const ModelOptions& options, int32_t tokens) {
+  ModelOptions sized = options;
+  sized.tokens_per_step = std::max(sized.tokens_per_step, tokens);
+  BOLIDE_TRY(Model model, open_with_progress(path, sized));
+  const SymbolValues sizes{{tokens, 1, 1}};
+  BOLIDE_TRY(const Plan* plan, model.runner->plan_for(sizes));
+  const Graph& graph = model.runner->plans().graph();
+  Table table({{"step"}, {"op"}, {"kernel"}, {"packing"}, {"kib", 1}, {"mflop", 2}, {"arena_offset", 0}});
+  for (const Step& step : plan->steps) {
+    const Node& node = graph.node(step.node);
+    std::vector<ValueType> in, out;
+    std::string packing;
+    for (const Operand& operand : step.in) {
+      in.push_back(operand.type);
+      if (operand.kind != Operand::Kind::kWeight) continue;
+      for (const StoredWeight& weight : model.runner->plans().weights().all())
+        if (weight.view.data == operand.weight.data && weight.packing != nullptr) packing = weight.packing->name;
+    }
+    for (const Operand& operand : step.out) out.push_back(operand.type);
+    const Cost cost = cost_of(node.op, in, out, sizes, tokens);
+    table.add({node.name, std::string(op_name(node.op)), std::string(step.kernel->name), packing, cost.bytes / 1024, cost.flops / 1e6,
+               step.out.empty() ? 0. : static_cast<double>(step.out[0].offset)});
+  }
+  const WeightStore& weights = model.runner->plans().weights();
+  fmt::print("bucket T={} S={} R={}: {} steps, arena {} + workspace {}, weights {} ({} of them packed copies)\n{}", plan->bucket[Symbol::kTokens],
+             plan->bucket[Symbol::kSequences], plan->bucket[Symbol::kRows], plan->steps.size(), format_bytes(static_cast<int64_t>(plan->values_bytes)),
+             format_bytes(static_cast<int64_t>(plan->workspace_bytes)), format_bytes(static_cast<int64_t>(weights.bytes())),
+             format_bytes(static_cast<int64_t>(weights.anonymous_bytes())), table.to_text());
+  return {};
+}
+
+Result<> inspect_tokens(const LoadedModel& loaded, const std::string& text) {
+  BOLIDE_TRY(const Tokenizer tokenizer, make_tokenizer(loaded));
+  BOLIDE_TRY(const auto ids, tokenizer.encode(text));
+  for (const int32_t id : ids) {
+    const std::string quoted = nlohmann::json(tokenizer.token_bytes(id)).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    fmt::print("{:>8}  {}\n", id, quoted);
+  }
+  fmt::print("{} tokens\n", ids.size());
+  return {};
+}
+
+Result<> inspect_template(const LoadedModel& loaded, const InspectFlags& flags) {
+  BOLIDE_TRY(const Tokenizer tokenizer, make_tokenizer(loaded));
+  BOLIDE_TRY(auto chat_template, choose_template(loaded.chat_template, flags.template_file, false));
+  if (!chat_template.has_value()) return error(Code::kNotFound, fmt::format("{}: the model has no chat template; give one with --template-file", flags.path));
+  BOLIDE_TRY(auto variables, template_variables(flags.template_args));
+  fmt::print("{}\n\n--- a conversation rendered with it ---\n", chat_template->source());
+  Conversation conversation(tokenizer, std::move(chat_template), std::move(variables));
+  conversation.add("user", "Hello!");
+  conversation.add("assistant", "Hi. What can I do for you?");
+  conversation.add("user", "Tell me a joke.");
+  BOLIDE_TRY(const std::string text, conversation.render());
+  fmt::print("{}\n", text);
+  return {};
+}
+
+Result<> inspect(const CLI::App& app, const InspectFlags& flags) {
+  if (flags.knobs) {
+    BOLIDE_TRY(const Knobs knobs, read_knobs());
+    fmt::print("{}", list_knobs(knobs));
+    return {};
+  }
+  if (flags.path.empty()) return error(Code::kInvalid, "inspect needs a MODEL");
+  BOLIDE_TRY(const ModelOptions options, to_model_options(flags.model));
+  if (flags.plan) return inspect_plan(flags.path, options, flags.tokens_in_step);
+  BOLIDE_TRY(const LoadedModel loaded, load_model(flags.path, {options.config}));
+  if (flags.graph) return inspect_graph(loaded, options, flags.full);
+  if (flags.tensors) return print_tensors(loaded), ok();
+  if (app.count("--tokens") > 0) return inspect_tokens(loaded, flags.tokens);
+  if (flags.chat) return inspect_template(loaded, flags);
+  print_summary(loaded);
+  return {};
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& app, Outcome& outcome) {
+  CLI::App* command = app.add_subcommand("inspect", "Show what is in a model and what becomes of it");
+  auto flags = std::make_shared<InspectFlags>();
+  command->footer(kFooter);
+  command->add_option("model", flags->path, "a GGUF file, a Hugging Face folder or an engine");
+  command->add_flag("--graph", flags->graph, "operators per layer before and after each pass");
+  command->add_flag("--full", flags->full, "with --graph: the whole graph as text");
+  command->add_flag("--plan", flags->plan, "the kernel, packing, bytes and FLOPs of each step");
+  command->add_option("--tokens-in-step", flags->tokens_in_step, "with --plan: tokens of the step that is planned [1]")->check(CLI::Range(1, 65536));
+  command->add_flag("--tensors", flags->tensors, "every tensor with type and shape");
+  command->add_option("--tokens", flags->tokens, "how this text is tokenised");
+  command->add_flag("--template", flags->chat, "the chat template and a conversation rendered with it");
+  command->add_option("--template-file", flags->template_file, "with --template: this Jinja file instead of the model's");
+  command->add_option("--template-arg", flags->template_args, "with --template: KEY=VALUE (may be repeated)")->allow_extra_args(false);
+  command->add_flag("--knobs", flags->knobs, "debug settings that the environment may have");
+  const auto model = bind_options(flags->model, kModelOptions);
+  add_options(*command, model, "Model");
+  command->callback([command, flags, &outcome] {
+    if (const auto done = inspect(*command, *flags); !done) outcome.code = report(done.error());
+  });
+}
+
+}  // namespace bolide::cli

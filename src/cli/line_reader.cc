@@ -1,0 +1,42 @@
+#include "cli/line_reader.h"
+
+#include <editline/readline.h>
+
+#include <cstdlib>
+
+namespace bolide::cli {
+namespace {
+
+constexpr std::string_view kBlock = "\"\"\"";
+
+std::optional<std::string> read_line(const char* prompt) {
+  char* line = ::readline(prompt);
+  if (line == nullptr) return std::nullopt;
+  std::string text(line);
+  std::free(line);
+  return text;
+}
+
+}  // namespace
+
+LineReader::LineReader() { ::using_history(); }
+LineReader::~LineReader() { ::clear_history(); }
+
+std::optional<std::string> LineReader::read(const std::string& prompt) {
+  auto line = read_line(prompt.c_str());
+  if (!line) return std::nullopt;
+  std::string message;
+  if (*line == kBlock) {
+    while ((line = read_line("... ")) && *line != kBlock) message += *line + '\n';
+  } else {
+    while (line && line->ends_with('\\')) {
+      message += line->substr(0, line->size() - 1) + '\n';
+      line = read_line("... ");
+    }
+    message += line.value_or("");
+  }
+  if (!message.empty()) ::add_history(message.c_str());
+  return message;
+}
+
+}  // namespace bolide::cli

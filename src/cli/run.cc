@@ -1,0 +1,194 @@
+// bolide run: one answer, or a conversation.
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <iostream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "cli/cli.h"
+#include "cli/conversation.h"
+#include "cli/line_reader.h"
+#include "cli/sampling_flags.h"
+#include "measure/report.h"
+
+namespace bolide::cli {
+namespace {
+
+constexpr const char* kFooter = R"(Examples:
+  bolide run model.gguf -p "Why is the sky blue?"
+  echo "Summarise: ..." | bolide run model.gguf --max-tokens 100 --json
+  bolide run ./Qwen2.5-0.5B-Instruct --system "Answer in French." --temperature 0.7 --top-p 0.9
+In a conversation: Ctrl-C stops the answer, Ctrl-D ends; a line ending in \ goes on, """ begins and ends a block.)";
+
+struct RunFlags {
+  ModelConfigFlags model;
+  SamplingFlags sampling;
+  std::string path, prompt, system, template_file;
+  std::vector<std::string> stop, template_args;
+  bool raw = false, json = false;
+};
+
+std::atomic<bool> g_interrupted{false};
+
+void on_interrupt(int) { g_interrupted.store(true); }
+
+void catch_interrupts() {
+  struct sigaction action {};
+  action.sa_handler = on_interrupt;
+  ::sigaction(SIGINT, &action, nullptr);
+}
+
+double per_second(int32_t tokens, double ms) { return ms > 0 ? tokens * 1000. / ms : 0; }
+
+struct Figures {
+  double prompt_tokens_per_s, decode_tokens_per_s, ttft_ms, load_ms;
+  int64_t peak_bytes;
+};
+
+Figures figures_of(const Model& model, const GenerateResult& result) {
+  const GenerateTimings& t = result.timings;
+  const auto memory = read_process_memory();
+  return {per_second(t.computed_tokens, t.prompt_ms), per_second(t.generated_tokens - 1, t.decode_ms), t.prompt_ms,
+          model.times.total_ms, memory ? memory->peak_bytes : 0};
+}
+
+void print_figures(const Model& model, const GenerateResult& result) {
+  const Figures f = figures_of(model, result);
+  const GenerateTimings& t = result.timings;
+  std::fprintf(stderr, "%s\n",
+               fmt::format("[prompt {} tokens, {:.1f} tokens/s; decode {} tokens, {:.1f} tokens/s; first token {:.1f} ms; load {:.1f} ms; peak memory {}]",
+                           t.computed_tokens, f.prompt_tokens_per_s, t.generated_tokens, f.decode_tokens_per_s, f.ttft_ms, f.load_ms,
+                           format_bytes(f.peak_bytes)).c_str());
+}
+
+void print_json(const Model& model, const GenerateResult& result) {
+  const Figures f = figures_of(model, result);
+  const DeviceInfo& device = model.device->info();
+  nlohmann::ordered_json out = {
+      {"text", result.text}, {"tokens", result.tokens}, {"finish_reason", to_string(result.finish)},
+      {"logprobs", result.logprobs}, {"prompt_tokens", result.timings.prompt_tokens},
+      {"generated_tokens", result.timings.generated_tokens}, {"prompt_tokens_per_s", f.prompt_tokens_per_s},
+      {"decode_tokens_per_s", f.decode_tokens_per_s}, {"ttft_ms", f.ttft_ms}, {"load_ms", f.load_ms},
+      {"peak_memory_bytes", f.peak_bytes}, {"threads", device.threads}, {"isa", to_string(device.isa)}, {"device", "cpu"},
+      {"machine", device.name}};
+  std::cout << out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << std::endl;
+}
+
+GenerateRequest make_request(const CLI::App& app, const RunFlags& flags, const Model& model) {
+  GenerateRequest request;
+  request.sampling = choose_sampling(app, flags.sampling, model.generation);
+  request.tokens_max = flags.sampling.max_tokens > 0 ? flags.sampling.max_tokens : -1;
+  request.stop_ids = model.stop_ids;
+  request.stop = flags.stop;
+  request.cancel = &g_interrupted;
+  return request;
+}
+
+Result<> answer_once(const CLI::App& app, const RunFlags& flags, Model& model, Conversation conversation, std::string prompt) {
+  if (!flags.system.empty()) conversation.add("system", flags.system);
+  conversation.add("user", std::move(prompt));
+  GenerateRequest request = make_request(app, flags, model);
+  int dropped = 0;
+  BOLIDE_TRY(request.prompt, conversation.encode(INT32_MAX, &dropped));
+  Generator generator(*model.runner, model.tokenizer);
+  const auto show = [&](std::string_view text) {
+    if (flags.json) return;
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    std::fflush(stdout);
+  };
+  BOLIDE_TRY(const GenerateResult result, generator.generate(request, show));
+  if (flags.json) {
+    print_json(model, result);
+  } else {
+    std::fputc('\n', stdout);
+    std::fflush(stdout);
+    print_figures(model, result);
+  }
+  return {};
+}
+
+// Room that a conversation keeps for the answer when old turns must go.
+int32_t prompt_room(const RunFlags& flags, int32_t context) {
+  const int32_t answer = flags.sampling.max_tokens > 0 ? flags.sampling.max_tokens : context / 4;
+  return std::max(1, context - 1 - std::min(answer, context / 2));
+}
+
+Result<> converse(const CLI::App& app, const RunFlags& flags, Model& model, Conversation conversation) {
+  if (!flags.system.empty()) conversation.add("system", flags.system);
+  Generator generator(*model.runner, model.tokenizer);
+  LineReader reader;
+  std::fprintf(stderr, "%s, %s. Ctrl-C stops an answer, Ctrl-D ends.\n", model.name.c_str(), model.device->info().name.c_str());
+  for (uint64_t turn = 0;; ++turn) {
+    g_interrupted = false;
+    const auto message = reader.read("> ");
+    if (!message) break;
+    if (message->empty()) continue;
+    conversation.add("user", *message);
+    GenerateRequest request = make_request(app, flags, model);
+    request.request = turn;
+    int dropped = 0;
+    BOLIDE_TRY(request.prompt, conversation.encode(prompt_room(flags, model.runner->options().context), &dropped));
+    if (dropped > 0) std::fprintf(stderr, "[the context is full: the oldest %d messages were dropped]\n", dropped);
+    const auto result = generator.generate(request, [](std::string_view text) {
+      std::fwrite(text.data(), 1, text.size(), stdout);
+      std::fflush(stdout);
+    });
+    if (!result) {
+      report(result.error());
+      continue;
+    }
+    std::fputc('\n', stdout);
+    std::fflush(stdout);
+    if (result->finish == FinishReason::kCancelled) std::fprintf(stderr, "[stopped]\n");
+    print_figures(model, *result);
+    conversation.add("assistant", result->text);
+  }
+  std::fputc('\n', stderr);
+  return {};
+}
+
+Result<> run(const CLI::App& app, const RunFlags& flags) {
+  BOLIDE_TRY(const ModelOptions options, to_model_options(flags.model));
+  BOLIDE_TRY(Model model, open_with_progress(flags.path, options));
+  BOLIDE_TRY(auto chat_template, choose_template(model.chat_template, flags.template_file, flags.raw));
+  BOLIDE_TRY(auto variables, template_variables(flags.template_args));
+  Conversation conversation(model.tokenizer, std::move(chat_template), std::move(variables));
+  catch_interrupts();
+  if (app.count("--prompt") > 0) return answer_once(app, flags, model, std::move(conversation), flags.prompt);
+  if (!is_terminal(STDIN_FILENO)) {
+    std::string prompt((std::istreambuf_iterator<char>(std::cin)), {});
+    if (prompt.ends_with('\n')) prompt.pop_back();
+    if (prompt.empty()) return error(Code::kInvalid, "the prompt on standard input is empty; give one with -p");
+    return answer_once(app, flags, model, std::move(conversation), std::move(prompt));
+  }
+  return converse(app, flags, model, std::move(conversation));
+}
+
+}  // namespace
+
+void add_run(CLI::App& app, Outcome& outcome) {
+  CLI::App* command = app.add_subcommand("run", "Answer a prompt, or hold a conversation");
+  auto flags = std::make_shared<RunFlags>();
+  command->footer(kFooter);
+  command->add_option("model", flags->path, "a GGUF file (any shard of a split one), a Hugging Face folder or an engine")->required();
+  command->add_option("-p,--prompt", flags->prompt, "answer this and end; without it: standard input, or a conversation");
+  command->add_option("--system", flags->system, "system message");
+  command->add_flag("--raw", flags->raw, "no chat template: the model continues the prompt");
+  command->add_option("--template", flags->template_file, "Jinja file to use as the chat template");
+  command->add_option("--template-arg", flags->template_args, "KEY=VALUE for the template (may be repeated)")->allow_extra_args(false);
+  command->add_option("--stop", flags->stop, "end the answer before this text (may be repeated)")->allow_extra_args(false);
+  command->add_flag("--json", flags->json, "one JSON object on standard output");
+  const auto sampling = bind_options(flags->sampling, kSamplingOptions);
+  add_options(*command, sampling, "Sampling");
+  const auto model = bind_options(flags->model, kModelOptions);
+  add_options(*command, model, "Model");
+  command->callback([command, flags, &outcome] {
+    if (const auto done = run(*command, *flags); !done) outcome.code = report(done.error());
+  });
+}
+
+}  // namespace bolide::cli

@@ -1,0 +1,10 @@
+// The third implementation of Device: none. Linked in place of device/cuda in builds without CUDA.
+#include "device/device.h"
+
+namespace bolide {
+
+Result<std::unique_ptr<Device>> make_cuda_device(int) {
+  return error(Code::kUnavailable, "--device cuda: this bolide was built without CUDA; use --device cpu");
+}
+
+}  // namespace bolide

@@ -1,0 +1,133 @@
+#include "engine/generator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+namespace bolide {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double ms_since(Clock::time_point start) { return std::chrono::duration<double, std::milli>(Clock::now() - start).count(); }
+
+int32_t common_prefix(std::span<const int32_t> a, std::span<const int32_t> b) {
+  const auto end = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
+  return static_cast<int32_t>(end.first - a.begin());
+}
+
+bool contains(std::span<const int32_t> ids, int32_t id) { return std::find(ids.begin(), ids.end(), id) != ids.end(); }
+
+}  // namespace
+
+std::string_view to_string(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop: return "stop";
+    case FinishReason::kLength: return "length";
+    case FinishReason::kCancelled: return "cancelled";
+  }
+  return "";
+}
+
+std::string StopFilter::push(std::string_view text) {
+  if (stopped_) return {};
+  held_ += text;
+  size_t first = std::string::npos;
+  for (const std::string& stop : stops_)
+    if (!stop.empty()) first = std::min(first, held_.find(stop));
+  if (first != std::string::npos) {
+    stopped_ = true;
+    return std::exchange(held_, {}).substr(0, first);
+  }
+  size_t keep = 0;  // the longest end of held_ that begins a stop string
+  for (const std::string& stop : stops_)
+    for (size_t n = std::min(stop.size(), held_.size()); n > keep; --n)
+      if (held_.compare(held_.size() - n, n, stop, 0, n) == 0) keep = n;
+  std::string ready = held_.substr(0, held_.size() - keep);
+  held_.erase(0, held_.size() - keep);
+  return ready;
+}
+
+std::string StopFilter::flush() { return stopped_ ? std::string() : std::exchange(held_, {}); }
+
+Result<> Generator::prefill(const GenerateRequest& request, GenerateTimings* timings) {
+  const auto prompt_count = static_cast<int32_t>(request.prompt.size());
+  if (prompt_count == 0) return error(Code::kInvalid, "the prompt has no tokens");
+  if (prompt_count >= runner_.options().context)
+    return error(Code::kInvalid, fmt::format("the prompt has {} tokens, the context holds {} with the answer; shorten it or raise --context",
+                                             prompt_count, runner_.options().context));
+  // The last token is always computed: its logits are what the answer starts from.
+  int32_t keep = std::min({common_prefix(sequence_.tokens, request.prompt), sequence_.computed, prompt_count - 1});
+  // Longrope rotates every cached key by the length at hand: a sequence that crosses the boundary starts afresh.
+  const int64_t boundary = runner_.rope_switch();
+  if (boundary > 0 && keep <= boundary && prompt_count > boundary) keep = 0;
+  runner_.truncate(sequence_, keep);
+  sequence_.tokens = request.prompt;
+  sequence_.prompt_count = prompt_count;
+  sequence_.sampling = request.sampling;
+  sequence_.request = request.request;
+  timings->prompt_tokens = prompt_count;
+  timings->computed_tokens = prompt_count - keep;
+  while (sequence_.computed < prompt_count) {
+    if (request.cancel != nullptr && request.cancel->load()) return error(Code::kCancelled, "cancelled");
+    const Work work{&sequence_, std::min(prompt_count - sequence_.computed, runner_.options().tokens_per_step)};
+    BOLIDE_TRY(runner_.step(std::span(&work, 1)));
+  }
+  return {};
+}
+
+Result<GenerateResult> Generator::generate(const GenerateRequest& request, FunctionRef<void(std::string_view)> on_text) {
+  GenerateResult result;
+  Detokenizer detokenizer(tokenizer_);
+  StopFilter filter(request.stop);
+  const auto show = [&](const std::string& text) {
+    if (text.empty()) return;
+    result.text += text;
+    on_text(text);
+  };
+
+  const auto start = Clock::now();
+  if (auto done = prefill(request, &result.timings); !done) {
+    if (done.error().code != Code::kCancelled) return std::move(done).error();
+    result.finish = FinishReason::kCancelled;
+    return result;
+  }
+  result.timings.prompt_ms = ms_since(start);
+  const auto first_token = Clock::now();
+
+  result.finish = FinishReason::kLength;
+  while (request.tokens_max < 0 || result.timings.generated_tokens < request.tokens_max) {
+    const int32_t id = runner_.next()[0];
+    ++result.timings.generated_tokens;
+    result.timings.decode_ms = ms_since(first_token);
+    if (contains(request.stop_ids, id)) {
+      result.finish = FinishReason::kStop;
+      break;
+    }
+    result.tokens.push_back(id);
+    result.logprobs.push_back(runner_.logprobs()[0]);
+    show(filter.push(detokenizer.push(id)));
+    if (filter.stopped()) {
+      result.finish = FinishReason::kStop;
+      break;
+    }
+    if (request.cancel != nullptr && request.cancel->load()) {
+      result.finish = FinishReason::kCancelled;
+      break;
+    }
+    sequence_.tokens.push_back(id);
+    if (sequence_.size() >= runner_.options().context || result.timings.generated_tokens == request.tokens_max) break;
+    const int64_t boundary = runner_.rope_switch();
+    if (boundary > 0 && sequence_.size() == boundary + 1) sequence_.computed = 0;
+    while (sequence_.computed < sequence_.size()) {
+      const Work work{&sequence_, std::min(sequence_.size() - sequence_.computed, runner_.options().tokens_per_step)};
+      BOLIDE_TRY(runner_.step(std::span(&work, 1)));
+    }
+  }
+  show(filter.push(detokenizer.flush()));
+  show(filter.flush());
+  return result;
+}
+
+}  // namespace bolide

@@ -1,0 +1,76 @@
+// Generator: one conversation on a Runner: prefill in chunks, then a token a step; keeps what a following prompt shares.
+//
+// Thread rules: one thread, the runner's.
+#pragma once
+
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "engine/runner.h"
+#include "text/detokenizer.h"
+#include "text/tokenizer.h"
+
+namespace bolide {
+
+struct GenerateRequest {
+  std::vector<int32_t> prompt;     // ids; at least one
+  SamplingParams sampling;
+  int32_t tokens_max = -1;         // -1: until the context is full
+  std::vector<int32_t> stop_ids;   // end-of-text ids
+  std::vector<std::string> stop;   // strings; the text ends before the first
+  uint64_t request = 0;
+  const std::atomic<bool>* cancel = nullptr;  // set from a signal handler: ends the answer after the running step
+};
+
+enum class FinishReason : uint8_t { kStop, kLength, kCancelled };
+std::string_view to_string(FinishReason reason);  // "stop", "length", "cancelled"
+
+struct GenerateTimings {
+  int32_t prompt_tokens = 0;    // of the prompt
+  int32_t computed_tokens = 0;  // of them not found in the cache
+  int32_t generated_tokens = 0;
+  double prompt_ms = 0;         // from the call to the first token
+  double decode_ms = 0;         // from the first token to the last
+};
+
+struct GenerateResult {
+  std::string text;
+  std::vector<int32_t> tokens;  // without the end-of-text token
+  std::vector<float> logprobs;  // of each
+  FinishReason finish = FinishReason::kStop;
+  GenerateTimings timings;
+};
+
+// Holds back text that may be the beginning of a stop string.
+class StopFilter {
+ public:
+  explicit StopFilter(std::vector<std::string> stops) : stops_(std::move(stops)) {}
+  // The text that may be shown now. After a stop string was found nothing more comes and stopped() is true.
+  std::string push(std::string_view text);
+  std::string flush();
+  bool stopped() const { return stopped_; }
+
+ private:
+  std::vector<std::string> stops_;
+  std::string held_;
+  bool stopped_ = false;
+};
+
+class Generator {
+ public:
+  Generator(Runner& runner, const Tokenizer& tokenizer) : runner_(runner), tokenizer_(tokenizer) {}
+
+  // `on_text` sees each piece of text as it becomes certain. A prompt that shares its beginning with the last call's
+  // tokens computes only the rest. Errors: the prompt is empty or does not fit the context.
+  Result<GenerateResult> generate(const GenerateRequest& request, FunctionRef<void(std::string_view)> on_text);
+
+ private:
+  Result<> prefill(const GenerateRequest& request, GenerateTimings* timings);
+
+  Runner& runner_;
+  const Tokenizer& tokenizer_;
+  Sequence sequence_;
+};
+
+}  // namespace bolide

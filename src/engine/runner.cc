@@ -1,0 +1,140 @@
+#include "engine/runner.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace bolide {
+
+Result<GraphFacts> facts_of(const Graph& graph) {
+  GraphFacts facts;
+  for (const NodeId id : graph.order()) {
+    const Op& op = graph.node(id).op;
+    if (const auto* attention = std::get_if<PagedAttention>(&op)) {
+      const auto kv_heads = static_cast<int32_t>(attention->kv_heads), head_dim = static_cast<int32_t>(attention->head_dim);
+      if (facts.layers > 0 && (facts.kv_heads != kv_heads || facts.head_dim != head_dim))
+        return error(Code::kUnsupported, "layers with different key-value heads cannot share one cache yet");
+      facts.kv_heads = kv_heads;
+      facts.head_dim = head_dim;
+      facts.layers = std::max(facts.layers, static_cast<int32_t>(attention->layer) + 1);
+    }
+    const RopeSpec* rope = nullptr;
+    if (const auto* fused = std::get_if<RopeKvWrite>(&op)) rope = &fused->rope;
+    if (const auto* plain = std::get_if<Rope>(&op)) rope = &plain->rope;
+    if (rope != nullptr && rope->kind == RopeKind::kLong) facts.rope_switch = rope->original_context;
+  }
+  const ValueId logits = graph.output("logits");
+  if (facts.layers == 0 || logits == kNoValue) return error(Code::kUnsupported, "the graph is not a decoder's: no attention or no logits");
+  facts.vocab = graph.type(logits).last().factor;
+  return facts;
+}
+
+Result<Runner> Runner::make(PlanSet plans, const RunnerOptions& options, Device& device) {
+  BOLIDE_TRY(const GraphFacts facts, facts_of(plans.graph()));
+  if (options.context < 1 || options.sequences < 1 || options.tokens_per_step < 1 || options.block_tokens < 1)
+    return error(Code::kInvalid, "context, sequences, tokens per step and block size must be positive");
+  Runner runner;
+  runner.plans_ = std::make_unique<PlanSet>(std::move(plans));
+  runner.options_ = options;
+  runner.facts_ = facts;
+  const uint64_t per_sequence = ceil_div(static_cast<uint64_t>(options.context), static_cast<uint64_t>(options.block_tokens));
+  const uint64_t blocks = per_sequence * static_cast<uint64_t>(options.sequences);
+  if (blocks > INT32_MAX) return error(Code::kInvalid, fmt::format("--context {}: the KV cache would need {} blocks", options.context, blocks));
+  const KvLayout layout{facts.layers, facts.kv_heads, facts.head_dim, options.block_tokens, options.kv_dtype, static_cast<int32_t>(blocks)};
+  BOLIDE_TRY(KvCache cache, KvCache::make(layout, device));
+  runner.cache_ = std::make_unique<KvCache>(std::move(cache));
+  BOLIDE_TRY(runner.stream_, device.make_stream());
+
+  const auto tokens = static_cast<size_t>(options.tokens_per_step), sequences = static_cast<size_t>(options.sequences);
+  for (auto* list : {&runner.ids_, &runner.positions_, &runner.rows_}) list->resize(tokens);
+  runner.cu_tokens_.resize(sequences + 1);
+  for (auto* list : {&runner.context_, &runner.rope_length_}) list->resize(sequences);
+  runner.block_table_.resize(sequences * per_sequence);
+  runner.slots_.resize(tokens);
+  runner.sampling_.resize(tokens);
+  for (const KvCache::LayerPools pools : runner.cache_->layers()) runner.layers_.push_back({pools.k, pools.v});
+
+  BatchInputs& batch = runner.batch_;
+  batch.ids = runner.ids_.data();
+  batch.positions = runner.positions_.data();
+  batch.rows = runner.rows_.data();
+  batch.cu_tokens = runner.cu_tokens_.data();
+  batch.context = runner.context_.data();
+  batch.rope_length = runner.rope_length_.data();
+  batch.block_table = runner.block_table_.data();
+  batch.block_table_stride = static_cast<int32_t>(per_sequence);
+  batch.slots = runner.slots_.data();
+  batch.kv = {options.kv_dtype, options.block_tokens, facts.kv_heads, facts.head_dim, runner.layers_};
+  return runner;
+}
+
+// Blocks for every token that this step computes.
+Result<> Runner::reserve(std::span<const Work> work) {
+  for (const Work& w : work) {
+    Sequence& sequence = *w.sequence;
+    const int32_t end = sequence.computed + w.tokens;
+    BOLIDE_CHECK(w.tokens > 0 && end <= sequence.size(), "a step of {} tokens at {} of {}", w.tokens, sequence.computed, sequence.size());
+    if (end > options_.context)
+      return error(Code::kInvalid, fmt::format("the context of {} tokens is full; a larger --context holds more", options_.context));
+    while (static_cast<int64_t>(sequence.blocks.size()) * options_.block_tokens < end) {
+      BOLIDE_TRY(const BlockId block, cache_->allocator().take());
+      sequence.blocks.push_back(block);
+    }
+  }
+  return {};
+}
+
+void Runner::fill(std::span<const Work> work) {
+  int32_t token = 0, row = 0;
+  const int32_t P = options_.block_tokens;
+  for (size_t s = 0; s < work.size(); ++s) {
+    const Sequence& sequence = *work[s].sequence;
+    cu_tokens_[s] = token;
+    const int32_t begin = sequence.computed, end = begin + work[s].tokens;
+    context_[s] = end;
+    rope_length_[s] = sequence.size();
+    std::copy(sequence.blocks.begin(), sequence.blocks.end(), block_table_.begin() + static_cast<ptrdiff_t>(s) * batch_.block_table_stride);
+    for (int32_t position = begin; position < end; ++position, ++token) {
+      const auto t = static_cast<size_t>(token);
+      ids_[t] = sequence.tokens[static_cast<size_t>(position)];
+      positions_[t] = position;
+      slots_[t] = int64_t{sequence.blocks[static_cast<size_t>(position / P)]} * P + position % P;
+      if (!work[s].all_logits && position + 1 < end) continue;
+      rows_[static_cast<size_t>(row)] = token;
+      const SamplingParams& p = sequence.sampling;
+      sampling_[static_cast<size_t>(row++)] = {p.temperature, p.top_p, p.min_p, p.repetition_penalty, p.presence_penalty,
+                                               p.frequency_penalty, p.top_k, p.seed, sequence.request, position + 1,
+                                               sequence.tokens.data(), position + 1, std::min(position + 1, sequence.prompt_count)};
+    }
+  }
+  cu_tokens_[work.size()] = token;
+  batch_.sizes[Symbol::kTokens] = token;
+  batch_.sizes[Symbol::kSequences] = static_cast<int64_t>(work.size());
+  batch_.sizes[Symbol::kRows] = row;
+  batch_.sampling = std::span(sampling_).first(static_cast<size_t>(row));
+}
+
+Result<> Runner::step(std::span<const Work> work, const StepObserver* observer) {
+  int64_t tokens = 0;
+  for (const Work& w : work) tokens += w.tokens;
+  BOLIDE_CHECK(!work.empty() && static_cast<int64_t>(work.size()) <= options_.sequences && tokens <= options_.tokens_per_step,
+               "a step of {} sequences and {} tokens", work.size(), tokens);
+  BOLIDE_TRY(reserve(work));
+  fill(work);
+  BOLIDE_TRY(const Plan* plan, plans_->select(batch_.sizes));
+  BOLIDE_TRY(executor_.run(*plan, plans_->graph(), batch_, *stream_, observer));
+  for (const Work& w : work) w.sequence->computed += w.tokens;
+  return {};
+}
+
+void Runner::truncate(Sequence& sequence, int32_t keep) {
+  const size_t blocks = ceil_div(static_cast<uint64_t>(keep), static_cast<uint64_t>(options_.block_tokens));
+  while (sequence.blocks.size() > blocks) {
+    cache_->allocator().give(sequence.blocks.back());
+    sequence.blocks.pop_back();
+  }
+  sequence.computed = std::min(sequence.computed, keep);
+  sequence.tokens.resize(static_cast<size_t>(std::min(sequence.size(), keep)));
+}
+
+}  // namespace bolide

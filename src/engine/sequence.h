@@ -1,0 +1,35 @@
+// Sequence: one stream of tokens with its place in the KV cache. Owner: the engine thread.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/batch.h"
+#include "kv/block_allocator.h"
+
+namespace bolide {
+
+// How a request's tokens are drawn, by the names people know. Values were validated where they entered.
+struct SamplingParams {
+  float temperature = 0;  // 0: greedy
+  int32_t top_k = 0;      // 0: off
+  float top_p = 1;
+  float min_p = 0;
+  float repetition_penalty = 1;
+  float presence_penalty = 0;
+  float frequency_penalty = 0;
+  uint64_t seed = 0;
+};
+
+struct Sequence {
+  std::vector<int32_t> tokens;  // prompt and generated
+  int32_t prompt_count = 0;     // tokens that came from the user
+  int32_t computed = 0;         // tokens whose keys and values are in the cache
+  std::vector<BlockId> blocks;
+  SamplingParams sampling;
+  uint64_t request = 0;         // keys the random draws
+
+  int32_t size() const { return static_cast<int32_t>(tokens.size()); }
+};
+
+}  // namespace bolide

@@ -1,0 +1,50 @@
+// GoldenModel: a model opened for checking, and the ways of getting logits out of it.
+//
+// Thread rules: one thread.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "app/model.h"
+#include "eval/golden_files.h"
+
+namespace bolide {
+
+// Prompt name to logits: [rows, V], where rows are all positions or the last one alone.
+using LogitRuns = std::map<std::string, std::vector<float>>;
+// "embed", "layer0", ..., "final_norm" to [tokens, E]; empty where no step of the plan gives it.
+using HiddenStates = std::map<std::string, std::vector<float>>;
+
+class GoldenModel {
+ public:
+  // Context, rows and sequences are made large enough for every prompt and its continuation.
+  static Result<GoldenModel> open(const std::filesystem::path& path, ModelOptions options, const Golden& golden);
+
+  // Each prompt by itself, in chunks of these sizes over and over (empty: whole), with the logits of all positions.
+  // `states`: hidden states of the golden's trace prompt.
+  Result<LogitRuns> one_by_one(const std::vector<GoldenPrompt>& prompts, const std::vector<int32_t>& chunks,
+                               HiddenStates* states = nullptr);
+  // All prompts in one step.
+  Result<LogitRuns> all_at_once(const std::vector<GoldenPrompt>& prompts);
+  // [ids, V].
+  Result<std::vector<float>> all_logits(const std::vector<int32_t>& ids);
+  // As many greedy tokens as the golden has; no id ends the text.
+  Result<GenerateResult> generate(const GoldenPrompt& prompt);
+
+  size_t vocab() const { return static_cast<size_t>(model_->runner->vocab()); }
+  const Tokenizer& tokenizer() const { return model_->tokenizer; }
+
+ private:
+  GoldenModel() = default;
+  void append_logits(size_t rows, std::vector<float>* out) const;
+  Result<std::vector<float>> run(const std::vector<int32_t>& ids, const std::vector<int32_t>& chunks, HiddenStates* states);
+
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<Generator> generator_;  // one for all: it keeps its blocks of the cache
+  std::string trace_;
+  int32_t layers_ = 0;
+};
+
+}  // namespace bolide

@@ -1,0 +1,145 @@
+#include "eval/golden.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+
+#include "eval/golden_files.h"
+
+namespace bolide {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<fs::path> folders_in(const fs::path& root) {
+  std::vector<fs::path> folders;
+  std::error_code failed;
+  for (const auto& entry : fs::directory_iterator(root, failed))
+    if (fs::exists(entry.path() / "golden.json")) folders.push_back(entry.path());
+  std::sort(folders.begin(), folders.end());
+  return folders;
+}
+
+fs::path own_models() { return fs::path(BOLIDE_SOURCE_DIR) / "tests" / "golden" / "models"; }
+
+fs::path shared_models() {
+  const char* set = std::getenv("BOLIDE_SHARED");
+  return (set != nullptr ? fs::path(set) : fs::path(BOLIDE_SOURCE_DIR) / ".." / "shared") / "data" / "models";
+}
+
+void expect_golden(const fs::path& folder, const GoldenOptions& options, const std::string& what) {
+  const auto result = check_golden(folder, options);
+  ASSERT_TRUE(result.has_value()) << folder.filename() << " " << what << ": " << result.error().text;
+  EXPECT_GT(result->checks.size(), 10u);
+  for (const GoldenCheck& check : result->checks)
+    EXPECT_TRUE(check.pass()) << result->name << " " << what << " " << check.check << ": " << check.got << ", limit " << check.limit;
+  if (const GoldenCheck* worst = result->worst())
+    fmt::print("{} {}: {} {:.2g} of {:.2g}, {} checks\n", result->name, what, worst->check, worst->got, worst->limit, result->checks.size());
+}
+
+bool has_line(const fs::path& folder, const char* name) {
+  const auto golden = read_golden(folder);
+  return golden.has_value() && golden->tolerance.contains(name);
+}
+
+// Every instruction set that this machine has.
+std::vector<Isa> levels() {
+  std::vector<Isa> list;
+  const CpuInfo cpu = detect_cpu();
+  for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kVnni, Isa::kAmx})
+    if (supports(cpu, isa)) list.push_back(isa);
+  return list;
+}
+
+void check_all(const std::vector<fs::path>& folders, ComputeMode dtype, const char* line) {
+  for (const Isa isa : levels())
+    for (const fs::path& folder : folders) {
+      if (!has_line(folder, line)) continue;
+      GoldenOptions options;
+      options.open.dtype = dtype;
+      options.open.isa = isa;
+      options.open.threads = 1;
+      expect_golden(folder, options, fmt::format("{} {}", line, to_string(isa)));
+    }
+}
+
+TEST(Golden, OwnModelsFloat32) {
+  ASSERT_FALSE(folders_in(own_models()).empty());
+  check_all(folders_in(own_models()), ComputeMode::kF32, "float32");
+}
+TEST(Golden, OwnModelsBFloat16) { check_all(folders_in(own_models()), ComputeMode::kBF16, "bfloat16"); }
+TEST(Golden, OwnModelsInt8) { check_all(folders_in(own_models()), ComputeMode::kInt8, "int8"); }
+
+TEST(Golden, SharedModelsFloat32) {
+  if (!fs::exists(shared_models())) GTEST_SKIP() << "no reference data at " << shared_models();
+  check_all(folders_in(shared_models()), ComputeMode::kF32, "float32");
+}
+TEST(Golden, SharedModelsBFloat16) {
+  if (!fs::exists(shared_models())) GTEST_SKIP() << "no reference data at " << shared_models();
+  check_all(folders_in(shared_models()), ComputeMode::kBF16, "bfloat16");
+}
+
+// config.json as transformers 5 writes it gives the same model.
+TEST(Golden, NewConfigStyle) {
+  int found = 0;
+  for (const fs::path& root : {own_models(), shared_models()})
+    for (const fs::path& folder : folders_in(root)) {
+      if (!fs::exists(folder / "config.v5.json")) continue;
+      ++found;
+      GoldenOptions options;
+      options.open.config = folder / "config.v5.json";
+      options.open.threads = 2;
+      expect_golden(folder, options, "config.v5.json");
+    }
+  EXPECT_GT(found, 5);
+}
+
+// The graph as the builder made it, without any rewrite, computes the same.
+TEST(Golden, WithoutPasses) {
+  for (const fs::path& folder : folders_in(own_models())) {
+    GoldenOptions options;
+    for (const Pass& pass : default_passes()) options.open.skip_passes.emplace(pass.name);
+    expect_golden(folder, options, "no passes");
+  }
+}
+
+// A check that cannot fail would show nothing: another model's weights, and a wrong configuration, are found.
+TEST(Golden, FindsMistakes) {
+  const fs::path folder = own_models() / "llama-rope-linear";
+  GoldenOptions options;
+  options.model = own_models() / "llama-rope-yarn";
+  auto other = check_golden(folder, options);
+  ASSERT_TRUE(other.has_value()) << other.error().text;
+  EXPECT_FALSE(other->pass());
+
+  std::ifstream in(folder / "config.json");
+  std::string config((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  const size_t at = config.find("2.5");
+  ASSERT_NE(at, std::string::npos);
+  config.replace(at, 3, "2.4");
+  const fs::path changed = fs::path(testing::TempDir()) / "golden_test_config.json";
+  std::ofstream(changed) << config;
+  options = {};
+  options.open.config = changed;
+  const auto rope = check_golden(folder, options);
+  fs::remove(changed);
+  ASSERT_TRUE(rope.has_value()) << rope.error().text;
+  EXPECT_FALSE(rope->pass());
+}
+
+TEST(Golden, RefusesWhatIsNoGolden) {
+  const auto missing = check_golden(own_models() / "no-such-model", {});
+  ASSERT_FALSE(missing.has_value());
+  EXPECT_NE(missing.error().text.find("golden.json"), std::string::npos) << missing.error().text;
+  GoldenOptions int8;
+  int8.open.dtype = ComputeMode::kInt8;
+  const auto line = check_golden(own_models() / "qwen3", int8);
+  ASSERT_FALSE(line.has_value());
+  EXPECT_NE(line.error().text.find("no tolerance for int8"), std::string::npos) << line.error().text;
+}
+
+}  // namespace
+}  // namespace bolide

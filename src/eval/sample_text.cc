@@ -1,0 +1,56 @@
+// Isaac Newton, Opticks, fourth edition, London 1730: from its first part (public domain).
+#include "eval/agree.h"
+
+namespace bolide {
+
+std::string_view sample_text() {
+  return
+      "My Design in this Book is not to explain the Properties of Light by Hypotheses, but to propose and prove "
+      "them by Reason and Experiments: In order to which I shall premise the following Definitions and Axioms.\n\n"
+      "By the Rays of Light I understand its least Parts, and those as well Successive in the same Lines, as "
+      "Contemporary in several Lines. For it is manifest that Light consists of Parts, both Successive and "
+      "Contemporary; because in the same place you may stop that which comes one moment, and let pass that which "
+      "comes presently after; and in the same time you may stop it in any one place, and let it pass in any other. "
+      "For that part of Light which is stopp'd cannot be the same with that which is let pass. The least Light or "
+      "part of Light, which may be stopp'd alone without the rest of the Light, or propagated alone, or do or "
+      "suffer any thing alone, which the rest of the Light doth not or suffers not, I call a Ray of Light.\n\n"
+      "Reflexibility of Rays, is their Disposition to be reflected or turned back into the same Medium from any "
+      "other Medium upon whose Surface they fall. And Rays are more or less reflexible, which are turned back more "
+      "or less easily. As if Light pass out of a Glass into Air, and by being inclined more and more to the common "
+      "Surface of the Glass and Air, begins at length to be totally reflected by that Surface; those sorts of Rays "
+      "which at like Incidences are reflected most copiously, or by inclining the Rays begin soonest to be totally "
+      "reflected, are most reflexible.\n\n"
+      "The Angle of Reflexion or Refraction, is the Angle which the line described by the reflected or refracted "
+      "Ray containeth with the Perpendicular to the reflecting or refracting Surface at the Point of Incidence.\n\n"
+      "The Light whose Rays are all alike Refrangible, I call Simple, Homogeneal and Similar; and that whose Rays "
+      "are some more Refrangible than others, I call Compound, Heterogeneal and Dissimilar. The former Light I call "
+      "Homogeneal, not because I would affirm it so in all respects, but because the Rays which agree in "
+      "Refrangibility, agree at least in all those their other Properties which I consider in the following "
+      "Discourse.\n\n"
+      "The Colours of Homogeneal Lights, I call Primary, Homogeneal and Simple; and those of Heterogeneal Lights, "
+      "Heterogeneal and Compound. For these are always compounded of the colours of Homogeneal Lights; as will "
+      "appear in the following Discourse.\n\n"
+      "Whence if that Proportion be known in any one Inclination of the incident Ray, 'tis known in all the "
+      "Inclinations, and thereby the Refraction in all cases of Incidence on the same refracting Body may be "
+      "determined. Thus if the Refraction be made out of Air into Water, the Sine of Incidence of the red Light is "
+      "to the Sine of its Refraction as 4 to 3. If out of Air into Glass, the Sines are as 17 to 11. In Light of "
+      "other Colours the Sines have other Proportions: but the difference is so little that it need seldom be "
+      "considered.\n\n"
+      "Suppose therefore, that RS [in Fig. 1.] represents the Surface of stagnating Water, and that C is the point "
+      "of Incidence in which any Ray coming in the Air from A in the Line AC is reflected or refracted, and I would "
+      "know whither this Ray shall go after Reflexion or Refraction: I erect upon the Surface of the Water from the "
+      "point of Incidence the Perpendicular CP and produce it downwards to Q, and conclude by the first Axiom, that "
+      "the Ray after Reflexion and Refraction, shall be found somewhere in the Plane of the Angle of Incidence ACP "
+      "produced. I let fall therefore upon the Perpendicular CP the Sine of Incidence AD; and if the reflected Ray "
+      "be desired, I produce AD to B so that DB be equal to AD, and draw CB. For this Line CB shall be the "
+      "reflected Ray; the Angle of Reflexion BCP and its Sine BD being equal to the Angle and Sine of Incidence, as "
+      "they ought to be by the second Axiom, But if the refracted Ray be desired, I produce AD to H, so that DH may "
+      "be to AD as the Sine of Refraction to the Sine of Incidence, that is, (if the Light be red) as 3 to 4; and "
+      "about the Center C and in the Plane ACP with the Radius CA describing a Circle ABE, I draw a parallel to the "
+      "Perpendicular CPQ, the Line HE cutting the Circumference in E, and joining CE, this Line CE shall be the "
+      "Line of the refracted Ray. For if EF be let fall perpendicularly on the Line PQ, this Line EF shall be the "
+      "Sine of Refraction of the Ray CE, the Angle of Refraction being ECQ; and this Sine EF is equal to DH, and "
+      "consequently in Proportion to the Sine of Incidence AD as 3 to 4.\n\n";
+}
+
+}  // namespace bolide

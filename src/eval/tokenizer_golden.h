@@ -1,0 +1,42 @@
+// Checks a tokenizer folder (or a model folder) against the results of the tokenizers library that lie in it.
+//
+// The format is that of golden.json[.xz] with the keys texts, id_lists, with_config_tokens, chat (tokenizer folders)
+// or text (model folders). Files may be plain or .xz.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "text/tokenizer.h"
+
+namespace bolide {
+
+// One kind of check over the whole folder: how many results differ, of how many.
+struct TokenizerCheck {
+  std::string check;  // "ids", "decoded", "incremental", ...
+  int64_t got = 0;    // results that differ
+  int64_t limit = 0;  // how many may: none
+  int64_t count = 0;  // results compared
+  bool pass() const { return got <= limit; }
+  std::string first_difference;  // for the user; empty if none
+};
+
+// Renders one chat: the template and the golden's entry (a JSON object with messages, add_generation_prompt, perhaps
+// tools and kwargs) to text, or an error with the message that the template raised.
+using RenderChat = std::function<Result<std::string>(std::string_view chat_template, std::string_view entry_json)>;
+
+// Without `render` the chat texts are not rendered, but their ids are still compared with the ids of the golden text.
+// Errors: kNotFound or kInvalid if the folder's files cannot be read or are no tokenizer or golden.
+Result<std::vector<TokenizerCheck>> check_tokenizer_golden(const std::filesystem::path& folder,
+                                                           const RenderChat& render = nullptr);
+
+// The same for a golden's text and a tokenizer already made; `configured` is the tokenizer with the additions of
+// tokenizer_config.json. An entry of `texts` with "error": true must be refused.
+Result<std::vector<TokenizerCheck>> check_tokenizer_cases(std::string_view golden_text, const Tokenizer& plain,
+                                                          const Tokenizer& configured,
+                                                          const RenderChat& render = nullptr);
+
+}  // namespace bolide

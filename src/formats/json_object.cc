@@ -1,0 +1,115 @@
+#include "formats/json_object.h"
+
+#include <fmt/format.h>
+
+namespace bolide {
+namespace {
+
+Error wrong_type(std::string_view path, std::string_view wanted, const nlohmann::json& got) {
+  return error(Code::kInvalid, fmt::format("{}: is {}, expected {}", path, got.type_name(), wanted));
+}
+
+// Records where parsing stopped; builds nothing.
+struct PositionFinder : nlohmann::json_sax<nlohmann::json> {
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool start_object(size_t) override { return true; }
+  bool key(string_t&) override { return true; }
+  bool end_object() override { return true; }
+  bool start_array(size_t) override { return true; }
+  bool end_array() override { return true; }
+  bool parse_error(size_t at, const std::string&, const nlohmann::detail::exception&) override {
+    position = at;
+    return false;
+  }
+  size_t position = 0;
+};
+
+}  // namespace
+
+Result<JsonObject> JsonObject::of(const nlohmann::json& value, std::string path) {
+  if (!value.is_object()) return wrong_type(path, "an object", value);
+  return JsonObject(&value, std::move(path));
+}
+
+std::string JsonObject::at(std::string_view key) const {
+  return path_.empty() ? std::string(key) : fmt::format("{}.{}", path_, key);
+}
+
+const nlohmann::json* JsonObject::find(std::string_view key) const {
+  const auto it = value_->find(std::string(key));
+  return it == value_->end() || it->is_null() ? nullptr : &*it;
+}
+
+Result<const nlohmann::json*> JsonObject::require(std::string_view key) const {
+  const nlohmann::json* value = find(key);
+  if (value == nullptr) return error(Code::kInvalid, fmt::format("{}: is missing", at(key)));
+  return value;
+}
+
+Result<std::optional<std::string>> JsonObject::optional_string(std::string_view key) const {
+  const nlohmann::json* value = find(key);
+  if (value == nullptr) return std::optional<std::string>();
+  if (!value->is_string()) return wrong_type(at(key), "a string", *value);
+  return std::optional<std::string>(value->get_ref<const std::string&>());
+}
+
+Result<std::string> JsonObject::string(std::string_view key) const {
+  BOLIDE_TRY(const nlohmann::json* value, require(key));
+  if (!value->is_string()) return wrong_type(at(key), "a string", *value);
+  return value->get_ref<const std::string&>();
+}
+
+Result<bool> JsonObject::boolean(std::string_view key) const {
+  BOLIDE_TRY(const nlohmann::json* value, require(key));
+  if (!value->is_boolean()) return wrong_type(at(key), "true or false", *value);
+  return value->get<bool>();
+}
+
+Result<bool> JsonObject::boolean(std::string_view key, bool fallback) const {
+  if (find(key) == nullptr) return fallback;
+  return boolean(key);
+}
+
+Result<int64_t> JsonObject::integer(std::string_view key) const {
+  BOLIDE_TRY(const nlohmann::json* value, require(key));
+  if (!value->is_number_integer()) return wrong_type(at(key), "an integer", *value);
+  if (value->is_number_unsigned() && value->get<uint64_t>() > static_cast<uint64_t>(INT64_MAX))
+    return error(Code::kInvalid, fmt::format("{}: {} is too large", at(key), value->get<uint64_t>()));
+  return value->get<int64_t>();
+}
+
+Result<int64_t> JsonObject::integer(std::string_view key, int64_t fallback) const {
+  if (find(key) == nullptr) return fallback;
+  return integer(key);
+}
+
+Result<JsonObject> JsonObject::object(std::string_view key) const {
+  BOLIDE_TRY(const nlohmann::json* value, require(key));
+  return of(*value, at(key));
+}
+
+Result<const nlohmann::json*> JsonObject::array(std::string_view key) const {
+  BOLIDE_TRY(const nlohmann::json* value, require(key));
+  if (!value->is_array()) return wrong_type(at(key), "an array", *value);
+  return value;
+}
+
+Result<nlohmann::json> parse_json(std::string_view text, size_t bytes_max) {
+  if (text.size() > bytes_max)
+    return error(Code::kInvalid, fmt::format("has {} bytes of JSON; at most {} are read", text.size(), bytes_max));
+  nlohmann::json document = nlohmann::json::parse(text, nullptr, false);
+  if (document.is_discarded()) {
+    PositionFinder finder;
+    nlohmann::json::sax_parse(text, &finder);
+    return error(Code::kInvalid, fmt::format("is not JSON: byte {} does not fit", finder.position));
+  }
+  return document;
+}
+
+}  // namespace bolide

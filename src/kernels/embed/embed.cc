@@ -1,0 +1,42 @@
+#include "kernels/embed/embed.h"
+
+#include <fmt/format.h>
+
+#include "kernels/common/launch.h"
+#include "tensor/block_codec.h"
+
+namespace bolide {
+namespace {
+
+bool supports(const Problem& problem) {
+  if (attributes<Embed>(problem) == nullptr) return false;
+  const ValueType& table = problem.in[1];
+  return problem.in[0].dtype == DType::kI32 &&
+         (table.quant != nullptr ? table.quant->layout == BlockLayout::kBlock : is_float(table.dtype));
+}
+
+// (ids i32 [T], table [V, E]) -> [T, E].
+Result<> launch(const Launch& launch, Stream& stream) {
+  const TensorView &table = launch.in[1], &out = launch.out[0];
+  const int32_t* ids = launch.in[0].as<int32_t>();
+  const int64_t tokens = launch.in[0].cols(), width = table.cols();
+  for (int64_t t = 0; t < tokens; ++t)
+    if (ids[t] < 0 || ids[t] >= table.rows())
+      return error(Code::kInvalid, fmt::format("token {} has id {}, the table has {} rows", t, ids[t], table.rows()));
+  const size_t stride = row_bytes(table.dtype, table.quant, table.quant != nullptr ? width : table.row_stride);
+  for_rows(stream.workers(), tokens, width, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t)
+      decode_row(table.dtype, table.quant, table.data + static_cast<size_t>(ids[t]) * stride, width, out.row<float>(t));
+  });
+  return {};
+}
+
+constexpr Kernel kKernels[] = {
+    {.name = "embed_ref", .supports = supports, .launch = launch},
+};
+
+}  // namespace
+
+std::span<const Kernel> embed_kernels() { return kKernels; }
+
+}  // namespace bolide

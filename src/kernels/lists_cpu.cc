@@ -1,0 +1,24 @@
+// Every kernel of the CPU.
+#include "kernels/act/act.h"
+#include "kernels/attention/attention.h"
+#include "kernels/embed/embed.h"
+#include "kernels/gather_rows/gather_rows.h"
+#include "kernels/linear/linear.h"
+#include "kernels/moe/moe.h"
+#include "kernels/norm/norm.h"
+#include "kernels/registry.h"
+#include "kernels/rope/rope.h"
+#include "kernels/sample/sample.h"
+
+namespace bolide {
+
+const KernelRegistry& cpu_kernels() {
+  static const std::span<const Kernel> kLists[] = {
+      linear_kernels(),    moe_kernels(), embed_kernels(),       norm_kernels(),   rope_kernels(),
+      attention_kernels(), act_kernels(), gather_rows_kernels(), sample_kernels(),
+  };
+  static const KernelRegistry kRegistry(kLists);
+  return kRegistry;
+}
+
+}  // namespace bolide

@@ -1,0 +1,34 @@
+#include "kv/kv_cache.h"
+
+#include <fmt/format.h>
+
+namespace bolide {
+
+bool KvLayout::bytes(uint64_t* out) const {
+  uint64_t size = static_cast<uint64_t>(bits_of(dtype)) / 8 * 2;
+  for (const int32_t factor : {layers, kv_heads, head_dim, block_tokens, blocks})
+    if (mul_overflows(size, static_cast<uint64_t>(factor), &size)) return false;
+  *out = size;
+  return true;
+}
+
+Result<KvCache> KvCache::make(const KvLayout& layout, Device& device) {
+  uint64_t bytes = 0;
+  if (!layout.bytes(&bytes)) return error(Code::kInvalid, "the KV cache's size does not fit 64 bits; ask for a smaller --context");
+  auto memory = device.allocate(bytes).context(
+      fmt::format("KV cache for {} tokens ({}); a smaller --context or --kv-type bf16 needs less",
+                  int64_t{layout.blocks} * layout.block_tokens, to_string(layout.dtype)));
+  BOLIDE_TRY(Buffer buffer, std::move(memory));
+  return KvCache(layout, std::move(buffer));
+}
+
+KvCache::KvCache(const KvLayout& layout, Buffer memory)
+    : layout_(layout), memory_(std::move(memory)), allocator_(layout.blocks) {
+  const size_t pool = memory_.size() / (2 * static_cast<size_t>(layout.layers));
+  for (int32_t layer = 0; layer < layout.layers; ++layer) {
+    std::byte* k = memory_.data() + 2 * static_cast<size_t>(layer) * pool;
+    pools_.push_back({k, k + pool});
+  }
+}
+
+}  // namespace bolide

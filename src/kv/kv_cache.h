@@ -1,0 +1,49 @@
+// KvCache: the pools of keys and values of all layers, in blocks of P tokens: [blocks, G, P, D] per layer for each.
+//
+// Owner: one engine; memory is reserved when it is made and touched only as blocks are used.
+#pragma once
+
+#include <vector>
+
+#include "device/device.h"
+#include "kv/block_allocator.h"
+
+namespace bolide {
+
+struct KvLayout {
+  int32_t layers = 0;
+  int32_t kv_heads = 0;       // G
+  int32_t head_dim = 0;       // D
+  int32_t block_tokens = 16;  // P
+  DType dtype = DType::kBF16;
+  int32_t blocks = 0;
+
+  // Bytes of all pools; false if that does not fit 64 bits.
+  bool bytes(uint64_t* out) const;
+};
+
+class KvCache {
+ public:
+  // kOutOfMemory says how much the layout needs and what would need less.
+  static Result<KvCache> make(const KvLayout& layout, Device& device);
+
+  const KvLayout& layout() const { return layout_; }
+  size_t bytes() const { return memory_.size(); }
+  BlockAllocator& allocator() { return allocator_; }
+
+  struct LayerPools {
+    std::byte* k;
+    std::byte* v;
+  };
+  std::span<const LayerPools> layers() const { return pools_; }
+
+ private:
+  KvCache(const KvLayout& layout, Buffer memory);
+
+  KvLayout layout_;
+  Buffer memory_;
+  std::vector<LayerPools> pools_;
+  BlockAllocator allocator_;
+};
+
+}  // namespace bolide

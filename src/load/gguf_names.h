@@ -1,0 +1,24 @@
+// GGUF's tensor names and layout as Hugging Face's. Internal to load/, and for tests.
+#pragma once
+
+#include <memory>
+
+#include "formats/gguf.h"
+
+namespace bolide {
+
+struct GgufDims {
+  std::string architecture;  // general.architecture
+  int64_t heads = 0;
+  int64_t kv_heads = 0;
+  int64_t experts = 0;
+};
+
+// The same tensors under Hugging Face's names: q and k rows of llama un-permuted, merged experts one by one. Tensors
+// with no such name keep theirs (rope_freqs.weight and the like).
+Result<std::shared_ptr<const WeightSource>> rename_gguf(std::shared_ptr<const GgufSource> source, const GgufDims& dims);
+
+// "blk.3.attn_q.weight" to "model.layers.3.self_attn.q_proj.weight"; the name itself if there is no other.
+std::string hf_name(std::string_view gguf_name, std::string_view architecture);
+
+}  // namespace bolide

@@ -1,0 +1,55 @@
+// Loading a model: a path in; configuration, weights and tokenizer assets out, the same for every format.
+//
+// MODEL is a GGUF file (or any shard of a split one) or a folder with config.json and safetensors. Weights have Hugging
+// Face names and layout whatever the file calls them.
+// Thread rules: plain values; the weight source may be read from any thread.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "formats/gguf_tokenizer.h"
+#include "formats/model_config.h"
+#include "formats/weight_source.h"
+
+namespace bolide {
+
+// What is there of: Hugging Face's files, SentencePiece's file, a GGUF file's metadata. Empty: not there.
+struct TokenizerAssets {
+  std::string tokenizer_json;
+  std::string tokenizer_config_json;
+  std::string tokenizer_model;  // bytes of a SentencePiece model
+  std::optional<GgufTokenizer> gguf;
+};
+
+class GgufSource;
+
+struct LoadOptions {
+  std::filesystem::path config;  // read in place of the folder's config.json; empty: that one
+};
+
+struct LoadedModel {
+  std::filesystem::path path;
+  std::string format;  // "gguf" or "safetensors"
+  std::string name;    // for people: general.name, or the folder's name
+  ModelConfig config;
+  GenerationConfig generation;
+  std::shared_ptr<const WeightSource> weights;
+  TokenizerAssets tokenizer;
+  std::string chat_template;  // Jinja, or empty
+};
+
+// Errors say which file, what and what to do. The configuration's sizes have been checked against the tensors.
+Result<LoadedModel> load_model(const std::filesystem::path& path, const LoadOptions& options = {});
+
+// The two formats; load_model chooses.
+Result<LoadedModel> load_gguf(const std::filesystem::path& file);
+Result<LoadedModel> load_gguf(std::shared_ptr<const GgufSource> source);  // `path` of the result is the source's label
+Result<LoadedModel> load_hf_directory(const std::filesystem::path& folder, const LoadOptions& options);
+
+// Layers, heads, vocabulary and dims of `config` against the tensors that are there.
+Result<> check_config_against_weights(const ModelConfig& config, const WeightSource& weights);
+
+}  // namespace bolide

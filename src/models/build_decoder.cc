@@ -1,0 +1,262 @@
+// DecoderSpec and weight names > Graph. Coarse ops straight away: nothing has to be recognised later.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "models/decoder.h"
+
+namespace bolide {
+namespace {
+
+// Adds nodes and weights; the first error is kept and makes every later call a no-op, so that the decoder below reads
+// like the model.
+class Builder {
+ public:
+  Builder(const DecoderSpec& spec, const Family& family, const WeightSource& weights, ComputeMode mode)
+      : spec_(spec), family_(family), weights_(weights), mode_(mode) {}
+
+  Result<Graph> build();
+
+ private:
+  ValueId add(Op op, std::vector<ValueId> in, std::string name);
+  void fail(Error failure) {
+    if (!failed_.has_value()) failed_ = std::move(failure);
+  }
+
+  std::string module(Slot slot, int64_t expert = 0) const;
+  bool has(Slot slot, std::string_view suffix) const { return weights_.has(module(slot) + std::string(suffix)); }
+  // The rows of the slot's tensor as a weight of this shape; `suffix` is ".weight" or ".bias".
+  ValueId weight(Slot slot, std::vector<int64_t> shape, std::string_view suffix = ".weight");
+  ValueId experts(std::span<const Slot> slots, int64_t rows, int64_t k);
+  std::optional<WeightPart> part(Slot slot, std::span<const int64_t> shape, std::string_view suffix, int64_t expert,
+                                 ValueType* type);
+  Compute compute(const ValueType& weight) const;
+
+  ValueId norm(ValueId x, Slot slot, std::string name);
+  ValueId linear(ValueId x, Slot slot, int64_t n, bool bias, std::string name);
+  ValueId attention(ValueId x);
+  ValueId ffn(ValueId x);
+  ValueId moe(ValueId x);
+  ValueId logits(ValueId x);
+
+  std::string layer_name(std::string_view what) const { return fmt::format("layers.{}.{}", layer_, what); }
+
+  const DecoderSpec& spec_;
+  const Family& family_;
+  const WeightSource& weights_;
+  ComputeMode mode_;
+  Graph graph_;
+  std::optional<Error> failed_;
+  int64_t layer_ = 0;
+  ValueId positions_ = kNoValue;
+};
+
+ValueId Builder::add(Op op, std::vector<ValueId> in, std::string name) {
+  if (failed_.has_value()) return kNoValue;
+  auto id = graph_.add(std::move(op), in, std::move(name));
+  if (!id) {
+    fail(std::move(id).error());
+    return kNoValue;
+  }
+  return graph_.node(*id).out[0];
+}
+
+std::string Builder::module(Slot slot, int64_t expert) const {
+  for (const WeightRule& rule : family_.weights)
+    if (rule.slot == slot) {
+      std::string name(rule.module);
+      if (const size_t at = name.find("{l}"); at != std::string::npos) name.replace(at, 3, std::to_string(layer_));
+      if (const size_t at = name.find("{e}"); at != std::string::npos) name.replace(at, 3, std::to_string(expert));
+      return name;
+    }
+  return {};
+}
+
+// Rows [begin, begin + want) of the slot's tensor, whose other dims must be `shape`'s.
+std::optional<WeightPart> Builder::part(Slot slot, std::span<const int64_t> shape, std::string_view suffix, int64_t expert,
+                                        ValueType* type) {
+  const std::string name = module(slot, expert) + std::string(suffix);
+  const WeightInfo* info = weights_.find(name);
+  if (info == nullptr) {
+    fail(error(Code::kNotFound, fmt::format("{}: tensor {} is missing ({} needs it)", weights_.label(), name, family_.name)));
+    return std::nullopt;
+  }
+  Rows rows = Rows::kAll;
+  for (const WeightRule& rule : family_.weights)
+    if (rule.slot == slot) rows = rule.rows;
+  const int64_t q = spec_.heads * spec_.head_dim, kv = spec_.kv_heads * spec_.head_dim;
+  int64_t begin = 0, total = shape[0];
+  switch (rows) {
+    case Rows::kAll: break;
+    case Rows::kQ: total = q + 2 * kv; break;
+    case Rows::kK: begin = q, total = q + 2 * kv; break;
+    case Rows::kV: begin = q + kv, total = q + 2 * kv; break;
+    case Rows::kGate: total = 2 * spec_.ffn_dim; break;
+    case Rows::kUp: begin = spec_.ffn_dim, total = 2 * spec_.ffn_dim; break;
+  }
+  Shape want(shape);
+  want[0] = total;
+  if (info->shape != want) {
+    fail(error(Code::kInvalid, fmt::format("{}: tensor {} has shape {}, the configuration asks for {}", weights_.label(), name,
+                                           to_string(info->shape), to_string(want))));
+    return std::nullopt;
+  }
+  type->dtype = info->dtype;
+  type->quant = info->quant;
+  return WeightPart{name, begin, shape[0]};
+}
+
+ValueId Builder::weight(Slot slot, std::vector<int64_t> shape, std::string_view suffix) {
+  ValueType type;
+  auto found = part(slot, shape, suffix, 0, &type);
+  if (!found) return kNoValue;
+  type.dims.assign(shape.begin(), shape.end());
+  if (shape.size() == 1) type = f32({shape[0]});  // vectors are handed to kernels as f32, whatever the file has
+  return graph_.add_weight({std::move(*found)}, std::move(type));
+}
+
+// [X, slots * rows, k]: for each expert the rows of each slot.
+ValueId Builder::experts(std::span<const Slot> slots, int64_t rows, int64_t k) {
+  std::vector<WeightPart> parts;
+  ValueType type, first;
+  const std::vector<int64_t> shape = {rows, k};
+  for (int64_t e = 0; e < spec_.experts; ++e)
+    for (const Slot slot : slots) {
+      auto found = part(slot, shape, ".weight", e, &type);
+      if (!found) return kNoValue;
+      if (parts.empty()) first = type;
+      if (type != first) {
+        fail(error(Code::kUnsupported, fmt::format("{}: {} is {}, other experts of the layer {}", weights_.label(), found->tensor,
+                                                   to_string(type), to_string(first))));
+        return kNoValue;
+      }
+      parts.push_back(std::move(*found));
+    }
+  type.dims = {spec_.experts, static_cast<int64_t>(slots.size()) * rows, k};
+  return graph_.add_weight(std::move(parts), std::move(type));
+}
+
+Compute Builder::compute(const ValueType& weight) const {
+  switch (mode_) {
+    case ComputeMode::kF32: return Compute::kF32;
+    case ComputeMode::kBF16: return Compute::kBF16;
+    case ComputeMode::kInt8: return weight.quant != nullptr ? Compute::kInt8 : Compute::kF32;
+    case ComputeMode::kAuto: break;
+  }
+  if (weight.quant != nullptr) return Compute::kInt8;
+  return weight.dtype == DType::kBF16 ? Compute::kBF16 : Compute::kF32;
+}
+
+ValueId Builder::norm(ValueId x, Slot slot, std::string name) {
+  const ValueId gain = weight(slot, {spec_.embed_dim});
+  if (spec_.norm == NormKind::kRms) return add(RmsNorm{spec_.norm_eps}, {x, gain}, std::move(name));
+  return add(LayerNorm{spec_.norm_eps}, {x, gain, weight(slot, {spec_.embed_dim}, ".bias")}, std::move(name));
+}
+
+ValueId Builder::linear(ValueId x, Slot slot, int64_t n, bool bias, std::string name) {
+  if (failed_.has_value()) return kNoValue;
+  const ValueId w = weight(slot, {n, graph_.type(x).last().factor});
+  if (w == kNoValue) return kNoValue;
+  Linear op;
+  op.compute = compute(graph_.type(w));
+  const WeightInfo* info = weights_.find(module(slot) + ".weight");
+  if (info->rounds_input_to_fp8) op.rounding = InputRounding::kF8Token;
+  std::vector<ValueId> in = {x, w};
+  if (bias) {
+    op.has_bias = true;
+    in.push_back(weight(slot, {n}, ".bias"));
+  }
+  return add(op, std::move(in), std::move(name));
+}
+
+ValueId Builder::attention(ValueId x) {
+  const int64_t H = spec_.heads, G = spec_.kv_heads, D = spec_.head_dim;
+  ValueId q = linear(x, Slot::kQ, H * D, spec_.qkv_bias, layer_name("attn.q"));
+  ValueId k = linear(x, Slot::kK, G * D, spec_.qkv_bias, layer_name("attn.k"));
+  const ValueId v = linear(x, Slot::kV, G * D, spec_.qkv_bias, layer_name("attn.v"));
+  if (spec_.qk_norm) {
+    q = add(RmsNorm{spec_.norm_eps, D}, {q, weight(Slot::kQNorm, {D})}, layer_name("attn.q_norm"));
+    k = add(RmsNorm{spec_.norm_eps, D}, {k, weight(Slot::kKNorm, {D})}, layer_name("attn.k_norm"));
+  }
+  if (spec_.has_rope) {
+    q = add(Rope{D, spec_.rope}, {q, positions_}, layer_name("attn.q_rope"));
+    k = add(Rope{D, spec_.rope}, {k, positions_}, layer_name("attn.k_rope"));
+  }
+  const ValueId written = add(KvWrite{layer_, G, D}, {k, v}, layer_name("attn.kv_write"));
+  PagedAttention op{layer_, H, G, D};
+  op.scale = spec_.attention_scale != 0 ? spec_.attention_scale : 1.f / std::sqrt(static_cast<float>(D));
+  if (!spec_.window.empty()) op.window = spec_.window[static_cast<size_t>(layer_)];
+  const ValueId seen = add(op, {q, written}, layer_name("attn.attention"));
+  return linear(seen, Slot::kOut, spec_.embed_dim, spec_.out_bias, layer_name("attn.out"));
+}
+
+ValueId Builder::moe(ValueId x) {
+  constexpr Slot kGateUp[] = {Slot::kExpertGate, Slot::kExpertUp};
+  constexpr Slot kDown[] = {Slot::kExpertDown};
+  const ValueId router = weight(Slot::kRouter, {spec_.experts, spec_.embed_dim});
+  const ValueId gate_up = experts(kGateUp, spec_.ffn_dim, spec_.embed_dim);
+  const ValueId down = experts(kDown, spec_.embed_dim, spec_.ffn_dim);
+  if (failed_.has_value()) return kNoValue;
+  const MoeFfn op{spec_.experts, spec_.experts_per_token, spec_.renormalise_experts, spec_.act, compute(graph_.type(down))};
+  return add(op, {x, router, gate_up, down}, layer_name("moe"));
+}
+
+ValueId Builder::ffn(ValueId x) {
+  if (spec_.experts > 0) return moe(x);
+  ValueId hidden = kNoValue;
+  if (spec_.gated) {
+    const ValueId gate = linear(x, Slot::kGate, spec_.ffn_dim, spec_.ffn_bias, layer_name("mlp.gate"));
+    const ValueId up = linear(x, Slot::kUp, spec_.ffn_dim, spec_.ffn_bias, layer_name("mlp.up"));
+    hidden = add(GatedAct{spec_.act}, {gate, up}, layer_name("mlp.act"));
+  } else {
+    const ValueId up = linear(x, Slot::kUp, spec_.ffn_dim, spec_.ffn_bias, layer_name("mlp.up"));
+    hidden = add(Activate{spec_.act}, {up}, layer_name("mlp.act"));
+  }
+  return linear(hidden, Slot::kDown, spec_.embed_dim, spec_.ffn_bias, layer_name("mlp.down"));
+}
+
+ValueId Builder::logits(ValueId x) {
+  // A checkpoint that ties its head has no lm_head tensor; some keep a copy all the same, which is then used.
+  const bool own = has(Slot::kHead, ".weight");
+  if (!own && !spec_.tied_head)
+    fail(error(Code::kNotFound, fmt::format("{}: tensor {}.weight is missing and tie_word_embeddings is false", weights_.label(), module(Slot::kHead))));
+  return linear(x, own && !spec_.tied_head ? Slot::kHead : Slot::kEmbed, spec_.vocab, spec_.head_bias, "head");
+}
+
+Result<Graph> Builder::build() {
+  const ValueId ids = graph_.add_input("ids", i32({Symbol::kTokens}));
+  positions_ = graph_.add_input("positions", i32({Symbol::kTokens}));
+  const ValueId rows = graph_.add_input("rows", i32({Symbol::kRows}));
+
+  ValueId x = add(Embed{}, {ids, weight(Slot::kEmbed, {spec_.vocab, spec_.embed_dim})}, "embed");
+  if (spec_.learned_positions) {
+    const ValueId table = weight(Slot::kPositions, {spec_.context_max, spec_.embed_dim});
+    x = add(Add{}, {x, add(Embed{}, {positions_, table}, "embed.positions")}, "embed.add");
+  }
+  for (layer_ = 0; layer_ < spec_.layers && !failed_.has_value(); ++layer_) {
+    const ValueId attended = attention(norm(x, Slot::kAttnNorm, layer_name("attn.norm")));
+    x = add(Add{}, {attended, x}, layer_name("attn.add"));
+    const ValueId fed = ffn(norm(x, Slot::kFfnNorm, layer_name("mlp.norm")));
+    x = add(Add{}, {fed, x}, layer_name("mlp.add"));
+  }
+  layer_ = 0;
+  x = add(GatherRows{}, {x, rows}, "rows");
+  x = norm(x, Slot::kFinalNorm, "final_norm");
+  const ValueId scores = logits(x);
+  add(Sample{}, {scores}, "sample");
+  if (failed_.has_value()) return *std::move(failed_);
+  graph_.add_output("logits", scores);
+  const Node& sample = graph_.node(graph_.order().back());
+  graph_.add_output("next", sample.out[0]);
+  graph_.add_output("logprob", sample.out[1]);
+  BOLIDE_TRY(graph_.verify());
+  return std::move(graph_);
+}
+
+}  // namespace
+
+Result<Graph> build_decoder(const DecoderSpec& spec, const Family& family, const WeightSource& weights, ComputeMode mode) {
+  return Builder(spec, family, weights, mode).build();
+}
+
+}  // namespace bolide

@@ -1,0 +1,91 @@
+// DecoderSpec: a decoder-only transformer as data. A family (families.h) reads its config.json into a spec and says what
+// its tensors are called; build_decoder turns both into a Graph.
+//
+// Thread rules: plain values.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/model_config.h"
+#include "formats/weight_source.h"
+#include "ir/graph.h"
+
+namespace bolide {
+
+enum class NormKind : uint8_t { kRms, kLayer };
+
+struct DecoderSpec {
+  // Shapes.
+  int64_t layers = 0;      // L
+  int64_t embed_dim = 0;   // E
+  int64_t ffn_dim = 0;     // F; of one expert for mixtures
+  int64_t heads = 0;       // H
+  int64_t kv_heads = 0;    // G
+  int64_t head_dim = 0;    // D
+  int64_t vocab = 0;       // V
+  int64_t context_max = 0;  // positions the model was made for
+
+  NormKind norm = NormKind::kRms;
+  float norm_eps = 1e-5f;
+
+  bool learned_positions = false;  // an embedding of positions is added to the tokens'
+  bool has_rope = true;
+  RopeSpec rope;
+
+  bool qkv_bias = false;
+  bool out_bias = false;
+  bool qk_norm = false;                // RmsNorm of each head of q and k before rotation, weights [D]
+  float attention_scale = 0;           // 0: 1 / sqrt(D)
+  std::vector<int64_t> window;         // one a layer: tokens a token sees, itself included; 0: all. Empty: all layers 0
+
+  bool gated = true;                   // act(gate) * up, else act(up)
+  ActKind act = ActKind::kSilu;
+  bool ffn_bias = false;
+  int64_t experts = 0;                 // 0: dense
+  int64_t experts_per_token = 0;
+  bool renormalise_experts = true;
+
+  bool tied_head = false;              // the logits' weight is the embedding
+  bool head_bias = false;
+};
+
+// What a tensor of the checkpoint is for. The weight rules of a family give each slot a name.
+enum class Slot : uint8_t {
+  kEmbed, kPositions, kAttnNorm, kQ, kK, kV, kQNorm, kKNorm, kOut, kFfnNorm, kGate, kUp, kDown,
+  kRouter, kExpertGate, kExpertUp, kExpertDown, kFinalNorm, kHead,
+};
+
+// Which rows of the named tensor a slot takes: fused checkpoints keep q, k and v (or gate and up) in one.
+enum class Rows : uint8_t { kAll, kQ, kK, kV, kGate, kUp };
+
+// `module` with {l} the layer and {e} the expert; ".weight" and ".bias" follow it in the file.
+struct WeightRule {
+  Slot slot;
+  std::string_view module;
+  Rows rows = Rows::kAll;
+};
+
+struct Family {
+  std::string_view name;
+  std::span<const std::string_view> architectures;  // of config.json: "LlamaForCausalLM"
+  Result<DecoderSpec> (*parse)(const ModelConfig&) = nullptr;
+  std::span<const WeightRule> weights;
+};
+
+// How the products of a model are computed. kAuto: what the checkpoint's weights are made for.
+enum class ComputeMode : uint8_t { kAuto, kF32, kBF16, kInt8 };
+
+// The decoder's graph. Inputs: ids [T], positions [T], rows [R] (i32). Outputs: logits [R, V]; next [R] and logprob [R].
+// Every tensor's shape is checked against the spec; the error names the tensor, its shape and the config's.
+Result<Graph> build_decoder(const DecoderSpec& spec, const Family& family, const WeightSource& weights, ComputeMode mode);
+
+// Fields that most families share, read the way Llama's config.json has them.
+Result<DecoderSpec> parse_llama_like(const ModelConfig& config);
+// Rotary tables of a RopeConfig for head dim D (all of transformers' rope types).
+Result<RopeSpec> make_rope(const RopeConfig& config, int64_t head_dim, int64_t context_max);
+
+}  // namespace bolide

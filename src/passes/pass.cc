@@ -1,0 +1,62 @@
+#include "passes/pass.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+
+namespace bolide {
+namespace {
+
+constexpr std::array kPasses = {
+    Pass{"remove_dead", remove_dead},
+    Pass{"merge_linears", merge_linears},
+    Pass{"simplify_slices", simplify_slices},
+    Pass{"fuse_gated_act", fuse_gated_act},
+    Pass{"fuse_rope_kv_write", fuse_rope_kv_write},
+    Pass{"fuse_add_norm", fuse_add_norm},
+    Pass{"fuse_linear_add", fuse_linear_add},
+    Pass{"remove_dead_after", remove_dead},
+};
+
+}  // namespace
+
+std::span<const Pass> default_passes() { return kPasses; }
+
+Result<std::vector<PassRecord>> run_passes(Graph& graph, std::span<const Pass> passes, const PassContext& context,
+                                           const std::set<std::string>& skip,
+                                           const FunctionRef<void(const PassRecord&, const Graph&)>* after) {
+  for (const std::string& name : skip) {
+    const bool known = std::any_of(passes.begin(), passes.end(), [&](const Pass& pass) { return pass.name == name; });
+    if (known) continue;
+    std::string names;
+    for (const Pass& pass : passes) names += fmt::format("{}{}", names.empty() ? "" : ", ", pass.name);
+    return error(Code::kInvalid, fmt::format("'{}' is not a pass; there are {}", name, names));
+  }
+  std::vector<PassRecord> records;
+  for (const Pass& pass : passes) {
+    PassRecord record{pass.name, 0, 0, skip.contains(std::string(pass.name))};
+    if (!record.skipped) {
+      const auto start = std::chrono::steady_clock::now();
+      auto rewrites = pass.run(graph, context).context(pass.name);
+      BOLIDE_TRY(record.rewrites, std::move(rewrites));
+      record.ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+      if (record.rewrites > 0) BOLIDE_TRY(graph.verify().context(pass.name));
+    }
+    if (after != nullptr) (*after)(record, graph);
+    records.push_back(record);
+  }
+  return records;
+}
+
+bool kernel_exists(const PassContext& context, const Op& op, std::span<const ValueType> in) {
+  const auto out = infer_types(op, in);
+  if (!out) return false;
+  SymbolValues one;
+  one.value.fill(1);
+  const Problem problem{&op, in, *out, one, context.device};
+  return !context.kernels->candidates(problem).empty();
+}
+
+}  // namespace bolide

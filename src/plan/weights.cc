@@ -1,0 +1,143 @@
+#include "plan/weights.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "tensor/block_codec.h"
+
+namespace bolide {
+namespace {
+
+// The opened tensors of a weight, and the runs of rows that it is made of.
+struct Opened {
+  std::vector<WeightData> data;
+  std::vector<WeightRows::Run> runs;
+  WeightRows rows;
+};
+
+// Rows along the flattened leading axes; the rows of a vector are its elements.
+int64_t row_width(const Shape& shape) { return shape.rank <= 1 ? 1 : shape[-1]; }
+
+Result<Opened> open_parts(const Value& weight, const WeightSource& source) {
+  Opened opened;
+  const bool vector = weight.type.dims.size() == 1;
+  const int64_t k = vector ? 1 : weight.type.dims.back().factor;
+  for (const WeightPart& part : weight.parts) {
+    BOLIDE_TRY(WeightData data, source.open(part.tensor));
+    const Shape& shape = data.info.shape;
+    if (shape.rank == 0 || row_width(shape) != k || part.begin + part.rows > shape.elements() / k ||
+        data.info.quant != weight.type.quant || (!vector && data.info.dtype != weight.type.dtype))
+      return error(Code::kInvalid, fmt::format("{}: shape {} does not fit the graph", part.tensor, to_string(shape)));
+    const size_t bytes = row_bytes(data.info.dtype, data.info.quant, k);
+    opened.runs.push_back({data.bytes.data() + static_cast<size_t>(part.begin) * bytes, part.rows});
+    opened.data.push_back(std::move(data));
+  }
+  opened.rows = {weight.type.dtype, weight.type.quant, 0, k, opened.runs, row_bytes(weight.type.dtype, weight.type.quant, k)};
+  for (const WeightPart& part : weight.parts) opened.rows.rows += part.rows;
+  return opened;
+}
+
+std::string describe(const Value& weight) {
+  std::string text = weight.parts.front().tensor;
+  if (weight.parts.size() > 1) text += fmt::format(" and {} more", weight.parts.size() - 1);
+  return text;
+}
+
+Result<StoredWeight> own(Buffer buffer, StoredWeight stored) {
+  stored.bytes = buffer.size();
+  stored.view.data = buffer.data();
+  stored.owner = std::make_shared<Buffer>(std::move(buffer));
+  return stored;
+}
+
+Result<StoredWeight> store_vector(const Value& weight, const Opened& opened, StoredWeight stored) {
+  BOLIDE_TRY(Buffer buffer, Buffer::host(static_cast<size_t>(opened.rows.rows) * sizeof(float)));
+  auto* out = reinterpret_cast<float*>(buffer.data());
+  for (size_t i = 0; i < opened.runs.size(); ++i) {
+    const auto count = opened.runs[i].rows;
+    decode_row(opened.data[i].info.dtype, nullptr, opened.runs[i].data, count, out);
+    for (int64_t j = 0; j < count; ++j)
+      if (!std::isfinite(out[j]))
+        return error(Code::kInvalid, fmt::format("{}: element {} is {}", weight.parts[i].tensor, j, out[j]));
+    out += count;
+  }
+  stored.view = make_view(nullptr, DType::kF32, Shape{opened.rows.rows});
+  return own(std::move(buffer), std::move(stored));
+}
+
+Result<StoredWeight> store_rows(const Opened& opened, StoredWeight stored) {
+  if (opened.runs.size() == 1 && opened.data[0].mapped) {
+    stored.view.data = const_cast<std::byte*>(opened.runs[0].data);
+    stored.bytes = static_cast<size_t>(opened.rows.rows) * opened.rows.row_bytes;
+    stored.mapped = true;
+    stored.owner = opened.data[0].owner;
+    return stored;
+  }
+  BOLIDE_TRY(Buffer buffer, Buffer::host(static_cast<size_t>(opened.rows.rows) * opened.rows.row_bytes));
+  std::byte* out = buffer.data();
+  for (const WeightRows::Run& run : opened.runs) {
+    const size_t bytes = static_cast<size_t>(run.rows) * opened.rows.row_bytes;
+    std::memcpy(out, run.data, bytes);
+    out += bytes;
+  }
+  for (const WeightData& data : opened.data) data.release();
+  return own(std::move(buffer), std::move(stored));
+}
+
+Result<StoredWeight> store(const Value& weight, ValueId id, const Packing* packing, const WeightSource& source,
+                           Workers& workers) {
+  BOLIDE_TRY(const Opened opened, open_parts(weight, source));
+  StoredWeight stored{id, packing, {}, 0, false, nullptr};
+  SymbolValues none;
+  stored.view = make_view(nullptr, weight.type.dtype, weight.type.at(none), weight.type.quant);
+  if (weight.type.dims.size() == 1) return store_vector(weight, opened, std::move(stored));
+  if (packing == nullptr) return store_rows(opened, std::move(stored));
+  BOLIDE_TRY(Buffer buffer, Buffer::host(packing->bytes(weight.type)));
+  BOLIDE_TRY(packing->pack(weight.type, opened.rows, buffer.bytes(), workers));
+  for (const WeightData& data : opened.data) data.release();
+  return own(std::move(buffer), std::move(stored));
+}
+
+}  // namespace
+
+Result<WeightStore> WeightStore::pack(const Graph& graph, std::span<const Use> uses, const WeightSource& source,
+                                      Workers& workers, const FunctionRef<void(PackProgress)>* progress) {
+  WeightStore weights;
+  size_t done = 0;
+  for (const auto& [id, packing] : uses) {
+    if (!weights.index_.contains({id, packing})) {
+      const Value& weight = graph.value(id);
+      BOLIDE_TRY(StoredWeight stored, store(weight, id, packing, source, workers).context(describe(weight)));
+      weights.add(std::move(stored));
+    }
+    if (progress != nullptr) (*progress)({++done, uses.size()});
+  }
+  return weights;
+}
+
+void WeightStore::add(StoredWeight weight) {
+  index_[{weight.value, weight.packing}] = weights_.size();
+  weights_.push_back(std::move(weight));
+}
+
+const StoredWeight& WeightStore::find(ValueId value, const Packing* packing) const {
+  const auto it = index_.find({value, packing});
+  BOLIDE_CHECK(it != index_.end(), "weight %{} was never packed", value);
+  return weights_[it->second];
+}
+
+size_t WeightStore::bytes() const {
+  size_t sum = 0;
+  for (const StoredWeight& weight : weights_) sum += weight.bytes;
+  return sum;
+}
+
+size_t WeightStore::anonymous_bytes() const {
+  size_t sum = 0;
+  for (const StoredWeight& weight : weights_) sum += weight.mapped ? 0 : weight.bytes;
+  return sum;
+}
+
+}  // namespace bolide

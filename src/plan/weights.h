@@ -1,0 +1,51 @@
+// WeightStore: the weights of a graph in the layouts its kernels read. Weights that a kernel reads as the checkpoint
+// has them stay mapped; the others are packed once into anonymous memory and the source pages are released.
+//
+// Thread rules: built by one thread; const use from any.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "base/function_ref.h"
+#include "formats/weight_source.h"
+#include "ir/graph.h"
+#include "kernels/kernel.h"
+
+namespace bolide {
+
+struct StoredWeight {
+  ValueId value = kNoValue;
+  const Packing* packing = nullptr;  // null: the checkpoint's rows, or f32 for a 1-D weight
+  TensorView view;                   // shape, dtype and quant of the weight; data in the packing's layout
+  size_t bytes = 0;
+  bool mapped = false;               // true: pages of a file; false: anonymous memory
+  std::shared_ptr<const void> owner;
+};
+
+struct PackProgress {
+  size_t done = 0, total = 0;  // weights
+};
+
+class WeightStore {
+ public:
+  using Use = std::pair<ValueId, const Packing*>;
+  // Reads, checks and packs every use once. Errors name the tensor.
+  static Result<WeightStore> pack(const Graph& graph, std::span<const Use> uses, const WeightSource& source,
+                                  Workers& workers, const FunctionRef<void(PackProgress)>* progress = nullptr);
+
+  void add(StoredWeight weight);
+  bool contains(ValueId value, const Packing* packing) const { return index_.contains({value, packing}); }
+  const StoredWeight& find(ValueId value, const Packing* packing) const;
+  std::span<const StoredWeight> all() const { return weights_; }
+  size_t bytes() const;
+  size_t anonymous_bytes() const;
+
+ private:
+  std::vector<StoredWeight> weights_;
+  std::map<Use, size_t> index_;
+};
+
+}  // namespace bolide
