@@ -28,7 +28,8 @@ size_t panel_bytes(std::span<const int> tiles, int64_t tokens_max, int64_t k) {
   return round_up(static_cast<size_t>(k + 1) * tokens * sizeof(float), 64);
 }
 size_t decoded_bytes(int64_t k) { return static_cast<size_t>(kDecodedStrips * k) * 64; }
-size_t rounded_bytes(int64_t k) { return round_up(static_cast<size_t>(k) * sizeof(float), 64); }
+// A row of f32, then one of bf16.
+size_t rounded_bytes(int64_t k) { return round_up(static_cast<size_t>(k + 1) * 6, 64); }
 
 // Panels; then for each thread a rounded row and, if weights are decoded, strips.
 template <const FloatEngine& E>
@@ -48,10 +49,11 @@ void fill_column(const Product& p, const float* x, int64_t k, int tile, int64_t 
   if (k > p.k) panel[p.k * tile + token] = 0;
 }
 
-void fill_pairs(const Product& p, const float* x, int64_t k, int tile, int64_t token, float* panel) {
-  auto* pairs = reinterpret_cast<uint16_t*>(panel);
-  for (int64_t j = 0; j < p.k; ++j) pairs[(j / 2 * tile + token) * 2 + j % 2] = f32_to_bf16(x[j]);
-  if (k > p.k) pairs[(p.k / 2 * tile + token) * 2 + 1] = 0;
+// The same as pairs of bf16; `narrow` [k] is scratch. Conversion and transposition apart, so that the first vectorises.
+void fill_pairs(const Product& p, const float* x, int64_t k, int tile, int64_t token, uint16_t* narrow, float* panel) {
+  for (int64_t j = 0; j < p.k; ++j) narrow[j] = f32_to_bf16(x[j]);
+  if (k > p.k) narrow[p.k] = 0;
+  for (int64_t j = 0; j < k / 2; ++j) std::memcpy(panel + j * tile + token, narrow + j * 2, 4);
 }
 
 template <const FloatEngine& E>
@@ -82,7 +84,10 @@ void run(const Product& p, Workers& workers) {
     for (int64_t t = i * tile; t < std::min((i + 1) * tile, p.tokens); ++t) {
       const float* x = p.row(t);
       if (p.rounding == InputRounding::kF8Token) round_token_f8(x, p.k, rounded), x = rounded;
-      (E.bf16_pairs ? fill_pairs : fill_column)(p, x, shape.k, tile, t - i * tile, panel);
+      if (E.bf16_pairs)
+        fill_pairs(p, x, shape.k, tile, t - i * tile, reinterpret_cast<uint16_t*>(rounded + p.k), panel);
+      else
+        fill_column(p, x, shape.k, tile, t - i * tile, panel);
     }
   };
   // One f32 token is its own panel.
