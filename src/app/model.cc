@@ -29,6 +29,8 @@ std::vector<int32_t> stop_ids_of(const LoadedModel& loaded, const Tokenizer& tok
   std::vector<int32_t> ids;
   for (const int64_t id : loaded.generation.eos_ids) add_unique(ids, id);
   if (const auto id = tokenizer.eos_id()) add_unique(ids, *id);
+  if (loaded.tokenizer.gguf.has_value())
+    for (const auto& id : {loaded.tokenizer.gguf->eot_id, loaded.tokenizer.gguf->eom_id}) add_unique(ids, id.value_or(-1));
   return ids;
 }
 

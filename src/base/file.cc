@@ -116,28 +116,45 @@ Result<std::string> read_file(const std::filesystem::path& path, uint64_t bytes_
   return text;
 }
 
-Result<> write_file_atomically(const std::filesystem::path& path, Bytes contents) {
-  std::filesystem::path temporary = path;
-  temporary += fmt::format(".tmp{}", ::getpid());
-  const Descriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  if (file.fd < 0) return errno_error(temporary, "cannot be created");
-  size_t done = 0;
-  while (done < contents.size()) {
-    const ssize_t n = ::write(file.fd, contents.data() + done, contents.size() - done);
+Result<AtomicFile> AtomicFile::create(const std::filesystem::path& path) {
+  AtomicFile file;
+  file.path_ = path;
+  file.temporary_ = path;
+  file.temporary_ += fmt::format(".tmp{}", ::getpid());
+  file.descriptor_ = ::open(file.temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (file.descriptor_ < 0) return errno_error(path, "cannot be created");
+  return file;
+}
+
+AtomicFile::AtomicFile(AtomicFile&& other) noexcept
+    : path_(std::move(other.path_)), temporary_(std::move(other.temporary_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+AtomicFile::~AtomicFile() {
+  if (descriptor_ < 0) return;
+  ::close(descriptor_);
+  ::unlink(temporary_.c_str());
+}
+
+Result<> AtomicFile::append(Bytes bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(descriptor_, bytes.data(), bytes.size());
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) {
-      Error failure = errno_error(temporary, "cannot be written");
-      ::unlink(temporary.c_str());
-      return failure;
-    }
-    done += static_cast<size_t>(n);
-  }
-  if (::fsync(file.fd) != 0 || ::rename(temporary.c_str(), path.c_str()) != 0) {
-    Error failure = errno_error(path, "cannot be written");
-    ::unlink(temporary.c_str());
-    return failure;
+    if (n < 0) return errno_error(path_, "cannot be written");
+    bytes = bytes.subspan(static_cast<size_t>(n));
   }
   return {};
+}
+
+Result<> AtomicFile::commit() {
+  if (::fsync(descriptor_) != 0 || ::rename(temporary_.c_str(), path_.c_str()) != 0) return errno_error(path_, "cannot be written");
+  ::close(std::exchange(descriptor_, -1));
+  return {};
+}
+
+Result<> write_file_atomically(const std::filesystem::path& path, Bytes contents) {
+  BOLIDE_TRY(AtomicFile file, AtomicFile::create(path));
+  BOLIDE_TRY(file.append(contents));
+  return file.commit();
 }
 
 }  // namespace bolide

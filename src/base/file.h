@@ -41,7 +41,24 @@ class MappedFile {
 // Reads a whole file of at most `bytes_max` bytes. For configuration, templates, prompts: not for weights.
 Result<std::string> read_file(const std::filesystem::path& path, uint64_t bytes_max = 64u << 20);
 
-// Writes beside `path`, syncs, and renames: readers see the old file or the whole new one.
+// A file written beside `path` and renamed over it by commit: readers see the old file or the whole new one. Without a
+// commit nothing is left behind. One thread.
+class AtomicFile {
+ public:
+  static Result<AtomicFile> create(const std::filesystem::path& path);
+  AtomicFile(AtomicFile&& other) noexcept;
+  AtomicFile& operator=(AtomicFile&&) = delete;
+  ~AtomicFile();
+
+  Result<> append(Bytes bytes);
+  Result<> commit();
+
+ private:
+  AtomicFile() = default;
+  std::filesystem::path path_, temporary_;
+  int descriptor_ = -1;
+};
+
 Result<> write_file_atomically(const std::filesystem::path& path, Bytes contents);
 
 }  // namespace bolide

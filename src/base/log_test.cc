@@ -19,7 +19,8 @@ struct ListSink : log::Sink {
 };
 
 TEST(Log, KeyValueLine) {
-  const std::vector<log::Field> fields = {{"steps", 3}, {"model", "a b"}, {"ok", true}, {"name", std::string("x")}};
+  const std::string name = "x";
+  const std::vector<log::Field> fields = {{"steps", 3}, {"model", "a b"}, {"ok", true}, {"name", name}};
   EXPECT_EQ(log::to_line({log::Level::kInfo, 1'000'000'000'000'001, "plan built", fields}, log::LineFormat::kKeyValue),
             "2001-09-09T01:46:40.000001Z info \"plan built\" steps=3 model=\"a b\" ok=true name=x");
 }

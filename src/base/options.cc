@@ -187,8 +187,10 @@ Result<> set_options_from_json(std::span<const BoundOption> options, std::string
     const bool wants_bool = std::holds_alternative<bool*>(found->value);
     const bool is_size = found->limits.unit == "bytes" && value.is_string();  // "8GiB"
     const bool fits = wants_text ? value.is_string() : wants_bool ? value.is_boolean() : value.is_number() || is_size;
-    const std::string text = value.is_string() ? value.get<std::string>()
-                                               : value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+    // Arrays and objects are not printed: they may be nested deeper than the stack is.
+    const std::string text = value.is_string()       ? value.get<std::string>()
+                             : value.is_structured() ? fmt::format("a JSON {}", value.type_name())
+                                                     : value.dump();
     if (!fits) return wrong(*found, text);
     BOLIDE_TRY(set_option(*found, text));
   }

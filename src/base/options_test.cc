@@ -94,7 +94,9 @@ TEST_F(OptionsTest, JsonErrorsNameTheKey) {
   EXPECT_EQ(text(R"({"zzzzzz": 9})"), "there is no option \"zzzzzz\"");
   EXPECT_EQ(text(R"({"port": "9"})"), "port is \"9\"; give integer, 1 to 65535");
   EXPECT_EQ(text(R"({"port": 1.5})"), "port is \"1.5\"; give integer, 1 to 65535");
-  EXPECT_EQ(text(R"({"port": [1, 2]})"), "port is \"[1,2]\"; give integer, 1 to 65535");
+  EXPECT_EQ(text(R"({"port": [1, 2]})"), "port is \"a JSON array\"; give integer, 1 to 65535");
+  const std::string deep = "{\"port\": " + std::string(300000, '[') + std::string(300000, ']') + "}";
+  EXPECT_EQ(text(deep), "port is \"a JSON array\"; give integer, 1 to 65535");
   EXPECT_EQ(text(R"({"name": 7})"), "name is \"7\"; give text");
   EXPECT_EQ(text("[]"), "the configuration is not a JSON object, {\"name\": value, ...}");
   EXPECT_EQ(text("{"), "the configuration is not valid JSON");

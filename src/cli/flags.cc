@@ -47,7 +47,9 @@ Result<ModelOptions> to_model_options(const ModelConfigFlags& flags) {
   }
   options.config = flags.config;
   options.threads = flags.threads;
-  if (!flags.isa.empty()) BOLIDE_TRY(options.isa, parse_isa(flags.isa));
+  if (!flags.isa.empty()) {
+    BOLIDE_TRY(options.isa, parse_isa(flags.isa));
+  }
   options.dtype = flags.dtype == "f32"    ? ComputeMode::kF32
                   : flags.dtype == "bf16" ? ComputeMode::kBF16
                   : flags.dtype == "int8" ? ComputeMode::kInt8

@@ -96,6 +96,7 @@ Result<GgufTokenizer> read_gguf_tokenizer(const GgufHeader& header, const std::s
   } flags[] = {
       {"tokenizer.ggml.add_bos_token", tokenizer.add_bos},
       {"tokenizer.ggml.add_eos_token", tokenizer.add_eos},
+      {"tokenizer.ggml.add_sep_token", tokenizer.add_sep},
       {"tokenizer.ggml.add_space_prefix", tokenizer.add_space_prefix},
       {"tokenizer.ggml.remove_extra_whitespaces", tokenizer.remove_extra_whitespaces},
       {"tokenizer.ggml.escape_whitespaces", tokenizer.escape_whitespaces},

@@ -24,7 +24,7 @@ struct GgufTokenizer {
   std::vector<std::string> merges;   // "left right", best first; empty for SentencePiece
   std::string precompiled_charsmap;  // SentencePiece's normaliser, or empty
   std::optional<int64_t> bos_id, eos_id, eot_id, eom_id, unknown_id, separator_id, padding_id, cls_id, mask_id;
-  std::optional<bool> add_bos, add_eos, add_space_prefix, remove_extra_whitespaces, escape_whitespaces;
+  std::optional<bool> add_bos, add_eos, add_sep, add_space_prefix, remove_extra_whitespaces, escape_whitespaces;
 };
 
 // Errors name `label` and the key. kNotFound if the file has no tokenizer.

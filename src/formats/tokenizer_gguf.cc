@@ -97,7 +97,7 @@ Result<> llama(const GgufTokenizer& gguf, TokenizerSpec& spec) {
   if (gguf.scores.empty()) return error(Code::kInvalid, "tokenizer.ggml.scores: is missing, but a llama tokenizer needs it");
   token_model::Spm spm;
   spm.scores.assign(gguf.scores.begin(), gguf.scores.end());
-  BOLIDE_TRY(spm.unk_id, checked(gguf, gguf.unk_id, "unknown_token_id"));
+  BOLIDE_TRY(spm.unk_id, checked(gguf, gguf.unknown_id, "unknown_token_id"));
   spec.model = std::move(spm);
   const bool prefix = gguf.add_space_prefix.value_or(true);
   if (prefix) spec.normalizers.push_back(normalizer::Prepend{std::string(kMark), false});
@@ -115,7 +115,7 @@ Result<> bert(const GgufTokenizer& gguf, TokenizerSpec& spec) {
     else if (!(text.size() > 1 && text.starts_with('[') && text.ends_with(']'))) text = "##" + text;
   }
   std::string unk = "[UNK]";
-  BOLIDE_TRY(const std::optional<int32_t> unk_id, checked(gguf, gguf.unk_id, "unknown_token_id"));
+  BOLIDE_TRY(const std::optional<int32_t> unk_id, checked(gguf, gguf.unknown_id, "unknown_token_id"));
   if (unk_id.has_value()) unk = spec.vocab[static_cast<size_t>(*unk_id)].text;
   spec.model = token_model::WordPiece{unk, "##", 100};
   spec.normalizers.push_back(normalizer::Bert{true, true, true, true});
@@ -135,7 +135,7 @@ Result<TokenizerSpec> tokenizer_from_gguf(const GgufTokenizer& gguf) {
   BOLIDE_TRY(spec.eos_id, checked(gguf, gguf.eos_id, "eos_token_id"));
   BOLIDE_TRY(const std::optional<int32_t> eot, checked(gguf, gguf.eot_id, "eot_token_id"));
   BOLIDE_TRY(const std::optional<int32_t> eom, checked(gguf, gguf.eom_id, "eom_token_id"));
-  BOLIDE_TRY(const std::optional<int32_t> sep, checked(gguf, gguf.sep_id, "seperator_token_id"));
+  BOLIDE_TRY(const std::optional<int32_t> sep, checked(gguf, gguf.separator_id, "seperator_token_id"));
   BOLIDE_TRY(const std::optional<int32_t> cls, checked(gguf, gguf.cls_id, "cls_token_id"));
   for (const auto& id : {eot, eom}) {
     if (id.has_value() && id != spec.eos_id) spec.more_end_ids.push_back(*id);
@@ -164,7 +164,6 @@ Result<TokenizerSpec> tokenizer_from_gguf(const GgufTokenizer& gguf) {
   if (*spec.add_eos && spec.eos_id.has_value()) around.push_back({false, {*spec.eos_id}});
   if (gguf.add_sep.value_or(add_sep) && sep.has_value()) around.push_back({false, {*sep}});
   if (around.size() > 1) spec.postprocessors.push_back(std::move(around));
-  if (!gguf.chat_template.empty()) spec.chat_templates.push_back({"default", gguf.chat_template});
   return spec;
 }
 
