@@ -35,9 +35,11 @@ void expect_golden(const fs::path& folder, const GoldenOptions& options, const s
   ASSERT_TRUE(result.has_value()) << folder.filename() << " " << what << ": " << result.error().text;
   EXPECT_GT(result->checks.size(), 10u);
   for (const GoldenCheck& check : result->checks)
-    EXPECT_TRUE(check.pass()) << result->name << " " << what << " " << check.check << ": " << check.got << ", limit " << check.limit;
+    EXPECT_TRUE(check.pass()) << result->name << " " << what << " " << check.check << ": " << check.got << ", limit "
+                              << check.limit;
   if (const GoldenCheck* worst = result->worst())
-    fmt::print("{} {}: {} {:.2g} of {:.2g}, {} checks\n", result->name, what, worst->check, worst->got, worst->limit, result->checks.size());
+    fmt::print("{} {}: {} {:.2g} of {:.2g}, {} checks\n", result->name, what, worst->check, worst->got, worst->limit,
+               result->checks.size());
 }
 
 bool has_line(const fs::path& folder, const char* name) {
