@@ -31,15 +31,8 @@ struct ModelOptions {
   // False: inputs of Linears that the checkpoint wants rounded (compressed-tensors fp8) are left alone, which shows
   // the weights by themselves.
   bool round_inputs = true;
+  bool verify = false;               // engines: check the weights' checksums too
 };
-
-// What the graph passes did, for inspect.
-struct GraphHistory {
-  std::vector<PassRecord> passes;
-};
-
-// Sees the graph as built and after each pass.
-using GraphObserver = FunctionRef<void(std::string_view pass, const Graph&)>;
 
 struct LoadTimes {
   double read_ms = 0;  // files, tokenizer, graph, passes
@@ -60,9 +53,10 @@ struct Model {
   std::vector<int32_t> stop_ids;     // all end-of-text ids
   int64_t context_max = 0;           // the model's own
   LoadTimes times;
+  int repacked = 0;                  // weights of an engine that this processor wants in another layout
 };
 
-// Errors are for the user: which file, what, and the remedy.
+// Opens a GGUF file, a Hugging Face folder or an engine. Errors are for the user: which file, what, and the remedy.
 Result<Model> open_model(const std::filesystem::path& path, const ModelOptions& options,
                          const FunctionRef<void(PackProgress)>* progress = nullptr);
 

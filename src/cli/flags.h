@@ -26,6 +26,7 @@ struct ModelConfigFlags {
   int32_t block_tokens = 16;
   std::string config;
   std::string skip_passes;
+  bool verify = false;
 };
 
 inline constexpr Option<ModelConfigFlags> kModelOptions[] = {
@@ -38,6 +39,7 @@ inline constexpr Option<ModelConfigFlags> kModelOptions[] = {
     {"block_tokens", &ModelConfigFlags::block_tokens, {.unit = "tokens", .min = 1, .max = 1 << 24}, "tokens in a block of the KV cache"},
     {"config", &ModelConfigFlags::config, {}, "read this file in place of the folder's config.json"},
     {"skip_passes", &ModelConfigFlags::skip_passes, {}, "graph passes to leave out, separated by commas (bolide inspect --graph lists them)"},
+    {"verify", &ModelConfigFlags::verify, {}, "check the checksums of an engine's weights before running it"},
 };
 
 // Errors name the flag.

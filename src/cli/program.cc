@@ -38,6 +38,7 @@ int run_program(int argc, char** argv, const Version& version) {
   app.get_formatter()->column_width(34);
   Outcome outcome;
   add_run(app, outcome);
+  add_build(app, outcome);
   add_inspect(app, outcome);
   add_bench(app, outcome, version);
   add_profile(app, outcome);

@@ -30,7 +30,6 @@ class Builder {
   ValueId experts(std::span<const Slot> slots, int64_t rows, int64_t k);
   std::optional<WeightPart> part(Slot slot, std::span<const int64_t> shape, std::string_view suffix, int64_t expert,
                                  ValueType* type);
-  Compute compute(const ValueType& weight) const;
 
   ValueId norm(ValueId x, Slot slot, std::string name);
   ValueId linear(ValueId x, Slot slot, int64_t n, bool bias, std::string name);
@@ -136,17 +135,6 @@ ValueId Builder::experts(std::span<const Slot> slots, int64_t rows, int64_t k) {
   return graph_.add_weight(std::move(parts), std::move(type));
 }
 
-Compute Builder::compute(const ValueType& weight) const {
-  switch (mode_) {
-    case ComputeMode::kF32: return Compute::kF32;
-    case ComputeMode::kBF16: return Compute::kBF16;
-    case ComputeMode::kInt8: return weight.quant != nullptr ? Compute::kInt8 : Compute::kF32;
-    case ComputeMode::kAuto: break;
-  }
-  if (weight.quant != nullptr) return Compute::kInt8;
-  return weight.dtype == DType::kBF16 ? Compute::kBF16 : Compute::kF32;
-}
-
 ValueId Builder::norm(ValueId x, Slot slot, std::string name) {
   const ValueId gain = weight(slot, {spec_.embed_dim});
   if (spec_.norm == NormKind::kRms) return add(RmsNorm{spec_.norm_eps}, {x, gain}, std::move(name));
@@ -158,7 +146,7 @@ ValueId Builder::linear(ValueId x, Slot slot, int64_t n, bool bias, std::string 
   const ValueId w = weight(slot, {n, graph_.type(x).last().factor});
   if (w == kNoValue) return kNoValue;
   Linear op;
-  op.compute = compute(graph_.type(w));
+  op.compute = choose_compute(mode_, graph_.type(w));
   const WeightInfo* info = weights_.find(module(slot) + ".weight");
   if (info->rounds_input_to_fp8) op.rounding = InputRounding::kF8Token;
   std::vector<ValueId> in = {x, w};
@@ -197,7 +185,7 @@ ValueId Builder::moe(ValueId x) {
   const ValueId gate_up = experts(kGateUp, spec_.ffn_dim, spec_.embed_dim);
   const ValueId down = experts(kDown, spec_.embed_dim, spec_.ffn_dim);
   if (failed_.has_value()) return kNoValue;
-  const MoeFfn op{spec_.experts, spec_.experts_per_token, spec_.renormalise_experts, spec_.act, compute(graph_.type(down))};
+  const MoeFfn op{spec_.experts, spec_.experts_per_token, spec_.renormalise_experts, spec_.act, choose_compute(mode_, graph_.type(down))};
   return add(op, {x, router, gate_up, down}, layer_name("moe"));
 }
 
@@ -254,6 +242,17 @@ Result<Graph> Builder::build() {
 }
 
 }  // namespace
+
+Compute choose_compute(ComputeMode mode, const ValueType& weight) {
+  switch (mode) {
+    case ComputeMode::kF32: return Compute::kF32;
+    case ComputeMode::kBF16: return Compute::kBF16;
+    case ComputeMode::kInt8: return weight.quant != nullptr ? Compute::kInt8 : Compute::kF32;
+    case ComputeMode::kAuto: break;
+  }
+  if (weight.quant != nullptr) return Compute::kInt8;
+  return weight.dtype == DType::kBF16 ? Compute::kBF16 : Compute::kF32;
+}
 
 Result<Graph> build_decoder(const DecoderSpec& spec, const Family& family, const WeightSource& weights, ComputeMode mode) {
   return Builder(spec, family, weights, mode).build();

@@ -79,6 +79,9 @@ struct Family {
 // How the products of a model are computed. kAuto: what the checkpoint's weights are made for.
 enum class ComputeMode : uint8_t { kAuto, kF32, kBF16, kInt8 };
 
+// The arithmetic of a product with this weight.
+Compute choose_compute(ComputeMode mode, const ValueType& weight);
+
 // The decoder's graph. Inputs: ids [T], positions [T], rows [R] (i32). Outputs: logits [R, V]; next [R] and logprob [R].
 // Every tensor's shape is checked against the spec; the error names the tensor, its shape and the config's.
 Result<Graph> build_decoder(const DecoderSpec& spec, const Family& family, const WeightSource& weights, ComputeMode mode);

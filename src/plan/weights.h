@@ -36,6 +36,11 @@ class WeightStore {
   static Result<WeightStore> pack(const Graph& graph, std::span<const Use> uses, const WeightSource& source,
                                   Workers& workers, const FunctionRef<void(PackProgress)>* progress = nullptr);
 
+  // The same from weights that are packed already, as `have` lists them: a use whose layout is there is taken as it is, the
+  // others are unpacked and packed anew; `repacked` counts those.
+  static Result<WeightStore> adopt(const Graph& graph, std::span<const Use> uses, std::span<const StoredWeight> have,
+                                   Workers& workers, int* repacked);
+
   void add(StoredWeight weight);
   bool contains(ValueId value, const Packing* packing) const { return index_.contains({value, packing}); }
   const StoredWeight& find(ValueId value, const Packing* packing) const;
