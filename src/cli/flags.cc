@@ -12,7 +12,8 @@ std::string help_text(const BoundOption& option) {
   std::string text(option.sentence);
   if (const std::string range = range_text(option); !range.empty()) text += fmt::format(" ({})", range);
   const std::string value = value_text(option);
-  if (!std::holds_alternative<bool*>(option.value) && !value.empty() && value != "\"\"") text += fmt::format(" [{}]", value);
+  if (!std::holds_alternative<bool*>(option.value) && !value.empty() && value != "\"\"")
+    text += fmt::format(" [{}]", value);
   return text;
 }
 
@@ -55,6 +56,7 @@ Result<ModelOptions> to_model_options(const ModelConfigFlags& flags) {
                   : flags.dtype == "int8" ? ComputeMode::kInt8
                                           : ComputeMode::kAuto;
   options.kv_dtype = flags.kv_type == "f32" ? DType::kF32 : DType::kBF16;
+  options.verify = flags.verify;
   options.context = flags.context;
   options.block_tokens = flags.block_tokens;
   std::string_view rest = flags.skip_passes;

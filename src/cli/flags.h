@@ -26,18 +26,35 @@ struct ModelConfigFlags {
   int32_t block_tokens = 16;
   std::string config;
   std::string skip_passes;
+  bool verify = false;
 };
 
 inline constexpr Option<ModelConfigFlags> kModelOptions[] = {
     {"device", &ModelConfigFlags::device, {}, "where to run: auto, cpu, cuda or cuda:N"},
     {"threads", &ModelConfigFlags::threads, {.min = 0, .max = 1024}, "threads; 0: the cores this cgroup may use"},
-    {"isa", &ModelConfigFlags::isa, {.choices = "|scalar|avx2|avx512|vnni|amx"}, "use no instruction set above this one; empty: the best there is"},
-    {"dtype", &ModelConfigFlags::dtype, {.choices = "auto|f32|bf16|int8"}, "arithmetic of matrix products; auto: what the weights are made for"},
+    {"isa",
+     &ModelConfigFlags::isa,
+     {.choices = "|scalar|avx2|avx512|vnni|amx"},
+     "use no instruction set above this one; empty: the best there is"},
+    {"dtype",
+     &ModelConfigFlags::dtype,
+     {.choices = "auto|f32|bf16|int8"},
+     "arithmetic of matrix products; auto: what the weights are made for"},
     {"kv_type", &ModelConfigFlags::kv_type, {.choices = "bf16|f32"}, "element type of the KV cache"},
-    {"context", &ModelConfigFlags::context, {.unit = "tokens", .min = 0, .max = 1 << 24}, "tokens that prompt and answer may have; 0: the model's own, at most 4096"},
-    {"block_tokens", &ModelConfigFlags::block_tokens, {.unit = "tokens", .min = 1, .max = 1 << 24}, "tokens in a block of the KV cache"},
+    {"context",
+     &ModelConfigFlags::context,
+     {.unit = "tokens", .min = 0, .max = 1 << 24},
+     "tokens that prompt and answer may have; 0: the model's own, at most 4096"},
+    {"block_tokens",
+     &ModelConfigFlags::block_tokens,
+     {.unit = "tokens", .min = 1, .max = 1 << 24},
+     "tokens in a block of the KV cache"},
     {"config", &ModelConfigFlags::config, {}, "read this file in place of the folder's config.json"},
-    {"skip_passes", &ModelConfigFlags::skip_passes, {}, "graph passes to leave out, separated by commas (bolide inspect --graph lists them)"},
+    {"skip_passes",
+     &ModelConfigFlags::skip_passes,
+     {},
+     "graph passes to leave out, separated by commas (bolide inspect --graph lists them)"},
+    {"verify", &ModelConfigFlags::verify, {}, "check the checksums of an engine's weights before running it"},
 };
 
 // Errors name the flag.

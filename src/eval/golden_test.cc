@@ -35,9 +35,11 @@ void expect_golden(const fs::path& folder, const GoldenOptions& options, const s
   ASSERT_TRUE(result.has_value()) << folder.filename() << " " << what << ": " << result.error().text;
   EXPECT_GT(result->checks.size(), 10u);
   for (const GoldenCheck& check : result->checks)
-    EXPECT_TRUE(check.pass()) << result->name << " " << what << " " << check.check << ": " << check.got << ", limit " << check.limit;
+    EXPECT_TRUE(check.pass()) << result->name << " " << what << " " << check.check << ": " << check.got << ", limit "
+                              << check.limit;
   if (const GoldenCheck* worst = result->worst())
-    fmt::print("{} {}: {} {:.2g} of {:.2g}, {} checks\n", result->name, what, worst->check, worst->got, worst->limit, result->checks.size());
+    fmt::print("{} {}: {} {:.2g} of {:.2g}, {} checks\n", result->name, what, worst->check, worst->got, worst->limit,
+               result->checks.size());
 }
 
 bool has_line(const fs::path& folder, const char* name) {
@@ -106,28 +108,53 @@ TEST(Golden, WithoutPasses) {
   }
 }
 
-// A check that cannot fail would show nothing: another model's weights, and a wrong configuration, are found.
-TEST(Golden, FindsMistakes) {
-  const fs::path folder = own_models() / "llama-rope-linear";
+// A check that cannot fail would show nothing: other weights, and each parameter a little off, are found.
+TEST(Golden, FindsOtherWeights) {
   GoldenOptions options;
   options.model = own_models() / "llama-rope-yarn";
-  auto other = check_golden(folder, options);
+  const auto other = check_golden(own_models() / "llama-rope-linear", options);
   ASSERT_TRUE(other.has_value()) << other.error().text;
   EXPECT_FALSE(other->pass());
+}
 
-  std::ifstream in(folder / "config.json");
-  std::string config((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-  const size_t at = config.find("2.5");
-  ASSERT_NE(at, std::string::npos);
-  config.replace(at, 3, "2.4");
+struct Mistake {
+  const char* model;
+  const char* from;
+  const char* to;
+};
+
+TEST(Golden, FindsWrongParameters) {
+  constexpr Mistake kMistakes[] = {
+      {"llama-bias", "\"rope_theta\": 10000.0", "\"rope_theta\": 10500.0"},
+      {"llama-rope-linear", "\"factor\": 2.5", "\"factor\": 2.4"},
+      {"llama-rope-dynamic", "\"factor\": 2.0", "\"factor\": 2.1"},
+      {"llama-rope-dynamic", "\"max_position_embeddings\": 40", "\"max_position_embeddings\": 41"},
+      {"llama-rope-llama3", "\"low_freq_factor\": 1.0", "\"low_freq_factor\": 1.5"},
+      {"llama-rope-yarn", "\"beta_fast\": 8.0", "\"beta_fast\": 32.0"},
+      {"mistral-window", "\"sliding_window\": 13", "\"sliding_window\": 14"},
+      {"qwen2", "\"rms_norm_eps\": 0.001", "\"rms_norm_eps\": 0.0009"},
+      {"phi3-longrope", "5.0", "5.2"},
+      {"phi3-longrope", "1.1", "1.2"},
+      {"phi3-longrope", "\"original_max_position_embeddings\": 48", "\"original_max_position_embeddings\": 49"},
+      {"mixtral", "\"num_experts_per_tok\": 2", "\"num_experts_per_tok\": 3"},
+      {"llama-gptq", "\"checkpoint_format\": \"gptq\"", "\"checkpoint_format\": \"gptq_v2\""},
+  };
   const fs::path changed = fs::path(testing::TempDir()) / "golden_test_config.json";
-  std::ofstream(changed) << config;
-  options = {};
-  options.open.config = changed;
-  const auto rope = check_golden(folder, options);
+  for (const Mistake& mistake : kMistakes) {
+    const fs::path folder = own_models() / mistake.model;
+    std::ifstream in(folder / "config.json");
+    std::string config((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+    const size_t at = config.find(mistake.from);
+    ASSERT_NE(at, std::string::npos) << mistake.model << " " << mistake.from;
+    config.replace(at, std::string(mistake.from).size(), mistake.to);
+    std::ofstream(changed) << config;
+    GoldenOptions options;
+    options.open.config = changed;
+    const auto result = check_golden(folder, options);
+    ASSERT_TRUE(result.has_value()) << mistake.model << " " << mistake.to << ": " << result.error().text;
+    EXPECT_FALSE(result->pass()) << mistake.model << " " << mistake.to;
+  }
   fs::remove(changed);
-  ASSERT_TRUE(rope.has_value()) << rope.error().text;
-  EXPECT_FALSE(rope->pass());
 }
 
 TEST(Golden, RefusesWhatIsNoGolden) {

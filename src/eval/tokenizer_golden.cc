@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <functional>
 #include <nlohmann/json.hpp>
 
+#include "eval/chat_golden.h"
 #include "formats/json_object.h"
 #include "formats/tokenizer_json.h"
 #include "formats/xz.h"
@@ -138,26 +140,26 @@ std::string_view pick_template(const Tokenizer& tokenizer, const JsonObject& ent
   return text;
 }
 
-Result<> check_chats(Checks& checks, const Tokenizer& tokenizer, const JsonObject& golden, const RenderChat& render) {
-  BOLIDE_TRY(const json* chats, golden.array("chat"));
-  for (size_t i = 0; i < chats->size(); ++i) {
-    BOLIDE_TRY(const JsonObject entry, JsonObject::of((*chats)[i], fmt::format("{}[{}]", golden.at("chat"), i)));
+// `chats`: the same list with its keys in the file's order.
+Result<> check_chats(Checks& checks, const Tokenizer& tokenizer, const JsonObject& golden,
+                     const nlohmann::ordered_json& chats, const SpecialTokens& special_tokens) {
+  BOLIDE_TRY(const json* list, golden.array("chat"));
+  for (size_t i = 0; i < list->size(); ++i) {
+    BOLIDE_TRY(const JsonObject entry, JsonObject::of((*list)[i], fmt::format("{}[{}]", golden.at("chat"), i)));
     BOLIDE_TRY(const std::optional<std::string> refusal, entry.optional_string("error"));
-    std::optional<Result<std::string>> rendered;
-    if (render) rendered = render(pick_template(tokenizer, entry), entry.json().dump());
+    const Result<std::string> rendered = render_golden_chat(pick_template(tokenizer, entry), chats[i], special_tokens);
     if (refusal.has_value()) {
-      if (!rendered.has_value()) continue;
-      const bool refused = !rendered->has_value() && rendered->error().text.find(*refusal) != std::string::npos;
-      checks.compare("chat.error", refused,
-                     [&] { return fmt::format("{}: \"{}\" is not refused", entry.path(), *refusal); });
+      checks.compare("chat.error", !rendered.has_value() && rendered.error().text == *refusal, [&] {
+        return fmt::format("{}: {} where \"{}\" is wanted", entry.path(),
+                           rendered ? shown(*rendered) : rendered.error().text, *refusal);
+      });
       continue;
     }
     BOLIDE_TRY(const std::string text, entry.string("text"));
-    if (rendered.has_value()) {
-      checks.compare("chat.text", rendered->has_value() && **rendered == text, [&] {
-        return fmt::format("{}: {}", entry.path(), rendered->has_value() ? shown(**rendered) : rendered->error().text);
-      });
-    }
+    checks.compare("chat.text", rendered.has_value() && *rendered == text, [&] {
+      return fmt::format("{}: {} where {} is wanted", entry.path(), rendered ? shown(*rendered) : rendered.error().text,
+                         shown(text));
+    });
     BOLIDE_TRY(const std::vector<int32_t> ids, parse_ids(entry, "ids"));
     check_encode(checks, "chat.ids", tokenizer, text, false, ids);
   }
@@ -179,7 +181,7 @@ Result<> check_model_text(Checks& checks, const Tokenizer& tokenizer, const Json
 }  // namespace
 
 Result<std::vector<TokenizerCheck>> check_tokenizer_cases(std::string_view golden_text, const Tokenizer& plain,
-                                                          const Tokenizer& configured, const RenderChat& render) {
+                                                          const Tokenizer& configured, std::string_view config) {
   BOLIDE_TRY(const json golden_json, parse_json(golden_text, kFileBytesMax));
   BOLIDE_TRY(const JsonObject golden, JsonObject::of(golden_json, ""));
   Checks checks;
@@ -189,28 +191,32 @@ Result<std::vector<TokenizerCheck>> check_tokenizer_cases(std::string_view golde
     BOLIDE_TRY(const JsonObject with_config, golden.object("with_config_tokens"));
     BOLIDE_TRY(check_texts(checks, "with_config_tokens.", configured, with_config));
   }
-  if (golden.find("chat") != nullptr) BOLIDE_TRY(check_chats(checks, configured, golden, render));
+  if (golden.find("chat") != nullptr) {
+    const auto ordered = nlohmann::ordered_json::parse(golden_text, nullptr, false);  // was parsed above
+    const SpecialTokens special_tokens = special_tokens_of(nlohmann::ordered_json::parse(config, nullptr, false));
+    BOLIDE_TRY(check_chats(checks, configured, golden, ordered["chat"], special_tokens));
+  }
   if (golden.find("text") != nullptr) BOLIDE_TRY(check_model_text(checks, configured, golden));
   std::vector<TokenizerCheck> result = checks.take();
   if (result.empty()) return error(Code::kInvalid, "has nothing that a tokenizer could be checked against");
   return result;
 }
 
-Result<std::vector<TokenizerCheck>> check_tokenizer_golden(const std::filesystem::path& folder,
-                                                           const RenderChat& render) {
+Result<std::vector<TokenizerCheck>> check_tokenizer_golden(const std::filesystem::path& folder) {
   BOLIDE_TRY(const std::string golden_text, read_file_or_xz(folder / "golden.json", kFileBytesMax));
   BOLIDE_TRY(const std::string spec_text, read_file_or_xz(folder / "tokenizer.json", kFileBytesMax));
   const std::string spec_name = (folder / "tokenizer.json").string();
   BOLIDE_TRY(TokenizerSpec spec, parse_tokenizer_json(spec_text).context(spec_name));
   BOLIDE_TRY(const Tokenizer plain, Tokenizer::create(spec).context(spec_name));
   Tokenizer configured = plain;
+  std::string config;
   std::error_code ignored;
   if (const auto path = folder / "tokenizer_config.json"; std::filesystem::exists(path, ignored)) {
-    BOLIDE_TRY(const std::string config, read_file_or_xz(path, kFileBytesMax));
+    BOLIDE_TRY(config, read_file_or_xz(path, kFileBytesMax));
     BOLIDE_TRY(apply_tokenizer_config(spec, config).context(path.string()));
     BOLIDE_TRY(configured, Tokenizer::create(std::move(spec)).context(path.string()));
   }
-  return check_tokenizer_cases(golden_text, plain, configured, render).context((folder / "golden.json").string());
+  return check_tokenizer_cases(golden_text, plain, configured, config).context((folder / "golden.json").string());
 }
 
 }  // namespace bolide

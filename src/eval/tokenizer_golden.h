@@ -5,7 +5,6 @@
 #pragma once
 
 #include <filesystem>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -24,19 +23,14 @@ struct TokenizerCheck {
   std::string first_difference;  // for the user; empty if none
 };
 
-// Renders one chat: the template and the golden's entry (a JSON object with messages, add_generation_prompt, perhaps
-// tools and kwargs) to text, or an error with the message that the template raised.
-using RenderChat = std::function<Result<std::string>(std::string_view chat_template, std::string_view entry_json)>;
-
-// Without `render` the chat texts are not rendered, but their ids are still compared with the ids of the golden text.
+// Chats are rendered with the tokenizer's own template, and their ids compared with the ids of the golden text.
 // Errors: kNotFound or kInvalid if the folder's files cannot be read or are no tokenizer or golden.
-Result<std::vector<TokenizerCheck>> check_tokenizer_golden(const std::filesystem::path& folder,
-                                                           const RenderChat& render = nullptr);
+Result<std::vector<TokenizerCheck>> check_tokenizer_golden(const std::filesystem::path& folder);
 
 // The same for a golden's text and a tokenizer already made; `configured` is the tokenizer with the additions of
-// tokenizer_config.json. An entry of `texts` with "error": true must be refused.
+// tokenizer_config.json, and `config` that file's text, whose special tokens the templates see. An entry of `texts`
+// with "error": true must be refused.
 Result<std::vector<TokenizerCheck>> check_tokenizer_cases(std::string_view golden_text, const Tokenizer& plain,
-                                                          const Tokenizer& configured,
-                                                          const RenderChat& render = nullptr);
+                                                          const Tokenizer& configured, std::string_view config = {});
 
 }  // namespace bolide

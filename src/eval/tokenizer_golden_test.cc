@@ -2,10 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <string>
-
 #include "formats/tokenizer_json.h"
 #include "formats/xz.h"
 
@@ -30,7 +30,13 @@ void expect_golden(const std::filesystem::path& folder) {
 TEST(TokenizerGolden, PublishedTokenizers) {
   const std::filesystem::path root = shared_folder() / "data" / "tokenizers";
   if (!std::filesystem::exists(root)) GTEST_SKIP() << "no reference data at " << root;
-  for (const auto& folder : std::filesystem::directory_iterator(root)) expect_golden(folder.path());
+  for (const auto& folder : std::filesystem::directory_iterator(root)) {
+    expect_golden(folder.path());
+    const auto checks = check_tokenizer_golden(folder.path());
+    ASSERT_TRUE(checks.has_value());
+    EXPECT_TRUE(std::any_of(checks->begin(), checks->end(),
+                            [](const TokenizerCheck& c) { return c.check == "chat.text" && c.count > 10; }));
+  }
 }
 
 TEST(TokenizerGolden, ModelFolders) {
@@ -64,6 +70,17 @@ TEST(TokenizerGolden, GeneratedTokenizers) {
                                 << " differ, first " << check.first_difference;
     }
   }
+}
+
+TEST(TokenizerGolden, OwnModelFolders) {
+  int checked = 0;
+  for (const auto& folder :
+       std::filesystem::directory_iterator(std::filesystem::path(BOLIDE_SOURCE_DIR) / "tests" / "golden" / "models")) {
+    if (!std::filesystem::exists(folder.path() / "tokenizer.json")) continue;  // a GGUF file holds its own
+    expect_golden(folder.path());
+    ++checked;
+  }
+  EXPECT_GT(checked, 10);
 }
 
 TEST(TokenizerGolden, MissingFolderIsAnError) {

@@ -173,7 +173,7 @@ std::vector<normalizer::Step> normalizers(const ModelProto& model) {
   if (!model.charsmap.empty()) steps.push_back(normalizer::Precompiled{model.charsmap, true});
   if (model.remove_extra_whitespaces) {
     replace(" {2,}", " ", true);
-    replace("\\A | \\z", "", true);
+    steps.push_back(normalizer::TrimSpaces{});
   }
   const std::string mark(model.escape_whitespaces ? kMark : " ");
   if (model.add_dummy_prefix) steps.push_back(normalizer::Prepend{mark, true});

@@ -52,9 +52,11 @@ struct Precompiled {
   std::string charsmap;
   bool longest_prefix;
 };
+// One space at the start and one at the end of the whole text, not beside an added token.
+struct TrimSpaces {};
 struct ByteLevel {};
-using Step =
-    std::variant<UnicodeForm, Lowercase, Strip, StripAccents, Replace, Prepend, Bert, Nmt, Precompiled, ByteLevel>;
+using Step = std::variant<UnicodeForm, Lowercase, Strip, StripAccents, Replace, Prepend, Bert, Nmt, Precompiled,
+                          TrimSpaces, ByteLevel>;
 }  // namespace normalizer
 
 // Pre-tokenisers: pieces in, smaller pieces out, in order.

@@ -25,4 +25,7 @@ class KernelRegistry {
 // kernels/lists_cpu.cc: the CPU's lists.
 const KernelRegistry& cpu_kernels();
 
+// A layout by its name, as engine files store it; nullptr if there is none. Layouts do not depend on the processor.
+const Packing* find_packing(std::string_view name);
+
 }  // namespace bolide

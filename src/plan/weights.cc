@@ -34,7 +34,8 @@ Result<Opened> open_parts(const Value& weight, const WeightSource& source) {
     opened.runs.push_back({data.bytes.data() + static_cast<size_t>(part.begin) * bytes, part.rows});
     opened.data.push_back(std::move(data));
   }
-  opened.rows = {weight.type.dtype, weight.type.quant, 0, k, opened.runs, row_bytes(weight.type.dtype, weight.type.quant, k)};
+  opened.rows = {
+      weight.type.dtype, weight.type.quant, 0, k, opened.runs, row_bytes(weight.type.dtype, weight.type.quant, k)};
   for (const WeightPart& part : weight.parts) opened.rows.rows += part.rows;
   return opened;
 }
@@ -113,6 +114,54 @@ Result<WeightStore> WeightStore::pack(const Graph& graph, std::span<const Use> u
       weights.add(std::move(stored));
     }
     if (progress != nullptr) (*progress)({++done, uses.size()});
+  }
+  return weights;
+}
+
+namespace {
+
+// `from` in the layout of `packing`.
+Result<StoredWeight> repack(const ValueType& type, const StoredWeight& from, const Packing* packing, Workers& workers) {
+  const int64_t k = type.dims.back().factor;
+  const size_t bytes = row_bytes(type.dtype, type.quant, k);
+  SymbolValues none;
+  const int64_t rows = type.at(none).elements() / k;
+  Buffer unpacked;
+  const std::byte* data = from.view.data;
+  if (from.packing != nullptr) {
+    BOLIDE_TRY(unpacked, Buffer::host(static_cast<size_t>(rows) * bytes));
+    BOLIDE_TRY(from.packing->unpack(type, {data, from.bytes}, unpacked.bytes(), workers));
+    data = unpacked.data();
+  }
+  StoredWeight stored{from.value, packing, from.view, 0, false, nullptr};
+  if (packing == nullptr) return own(std::move(unpacked), std::move(stored));
+  const WeightRows::Run run{data, rows};
+  const WeightRows source{type.dtype, type.quant, rows, k, std::span(&run, 1), bytes};
+  BOLIDE_TRY(Buffer buffer, Buffer::host(packing->bytes(type)));
+  BOLIDE_TRY(packing->pack(type, source, buffer.bytes(), workers));
+  return own(std::move(buffer), std::move(stored));
+}
+
+}  // namespace
+
+Result<WeightStore> WeightStore::adopt(const Graph& graph, std::span<const Use> uses,
+                                       std::span<const StoredWeight> have, Workers& workers, int* repacked) {
+  WeightStore weights;
+  *repacked = 0;
+  for (const auto& [id, packing] : uses) {
+    if (weights.contains(id, packing)) continue;
+    const StoredWeight* found = nullptr;
+    for (const StoredWeight& weight : have)
+      if (weight.value == id && (found == nullptr || weight.packing == packing)) found = &weight;
+    if (found == nullptr) return error(Code::kInvalid, fmt::format("weight {} is missing", describe(graph.value(id))));
+    if (found->packing == packing) {
+      weights.add(*found);
+      continue;
+    }
+    BOLIDE_TRY(StoredWeight stored,
+               repack(graph.type(id), *found, packing, workers).context(describe(graph.value(id))));
+    weights.add(std::move(stored));
+    ++*repacked;
   }
   return weights;
 }

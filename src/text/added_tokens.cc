@@ -61,7 +61,7 @@ Result<AddedTokens> AddedTokens::create(const std::vector<AddedToken>& tokens, c
     bool ignored = false;
     std::string& content = result.normalized_contents_[i];
     content = token.content;
-    BOLIDE_TRY(normalizer.run(content, false, &ignored));
+    BOLIDE_TRY(normalizer.run(content, false, false, &ignored));
     if (content.size() > kContentBytesMax)
       return error(Code::kInvalid, fmt::format("added token {}: its normalised content has {} bytes; at most {}",
                                                token.id, content.size(), kContentBytesMax));

@@ -250,7 +250,7 @@ Result<Normalizer> Normalizer::create(const std::vector<normalizer::Step>& steps
   return result;
 }
 
-Result<> Normalizer::run(std::string& text, bool at_start, bool* first_removed) const {
+Result<> Normalizer::run(std::string& text, bool at_start, bool at_end, bool* first_removed) const {
   for (const Step& step : steps_) {
     if (const auto* form = std::get_if<normalizer::UnicodeForm>(&step.spec)) {
       text = unicode::normal_form(text, form->form);
@@ -265,6 +265,9 @@ Result<> Normalizer::run(std::string& text, bool at_start, bool* first_removed) 
         BOLIDE_TRY(replace_regex(text, step.regex, replace->content, first_removed));
       else
         BOLIDE_TRY(replace_literal(text, *replace, first_removed));
+    } else if (std::holds_alternative<normalizer::TrimSpaces>(step.spec)) {
+      if (at_start && text.starts_with(' ')) text.erase(0, 1);
+      if (at_end && text.ends_with(' ')) text.pop_back();
     } else if (const auto* prepend = std::get_if<normalizer::Prepend>(&step.spec)) {
       if (!text.empty() && (at_start || !prepend->first_only)) text.insert(0, prepend->text);
     } else if (const auto* b = std::get_if<normalizer::Bert>(&step.spec)) {

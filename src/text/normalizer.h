@@ -39,9 +39,9 @@ class Normalizer {
   // Errors: kInvalid or kUnsupported for expressions and maps that cannot be used.
   static Result<Normalizer> create(const std::vector<normalizer::Step>& steps);
 
-  // `text` must be valid UTF-8, and stays so. at_start: nothing stands before it. *first_removed is set if the text's
-  // first character was removed (the "first" scheme of Metaspace asks).
-  Result<> run(std::string& text, bool at_start, bool* first_removed) const;
+  // `text` must be valid UTF-8, and stays so. at_start, at_end: nothing stands before it, behind it. *first_removed is
+  // set if the text's first character was removed (the "first" scheme of Metaspace asks).
+  Result<> run(std::string& text, bool at_start, bool at_end, bool* first_removed) const;
   bool empty() const { return steps_.empty(); }
 
  private:

@@ -110,7 +110,7 @@ Result<std::vector<int32_t>> Tokenizer::encode(std::string_view text, EncodeOpti
     }
     std::string normalized(text.substr(raw.begin, raw.end - raw.begin));
     bool first_removed = false;
-    BOLIDE_TRY(p.normalizer.run(normalized, raw.begin == 0, &first_removed));
+    BOLIDE_TRY(p.normalizer.run(normalized, raw.begin == 0, raw.end == text.size(), &first_removed));
     parts.clear();
     p.added.split(normalized, true, !options.parse_special, parts);
     for (const TextPart& part : parts) {
