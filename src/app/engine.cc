@@ -52,8 +52,10 @@ struct FieldReader {
   }
   void operator()(const char* name, std::string& value) {
     const Json* found = find(name);
-    if (found != nullptr && found->is_string()) value = found->get<std::string>();
-    else good = false;
+    if (found != nullptr && found->is_string())
+      value = found->get<std::string>();
+    else
+      good = false;
   }
   template <class T>
   void operator()(const char* name, std::vector<T>& value) {
@@ -73,8 +75,10 @@ struct FieldReader {
   void operator()(const char* name, std::optional<T>& value) {
     const Json* found = find(name);
     if (found == nullptr) return;
-    if (std::is_same_v<T, bool> ? found->is_boolean() : found->is_number_integer()) value = found->get<T>();
-    else good = false;
+    if (std::is_same_v<T, bool> ? found->is_boolean() : found->is_number_integer())
+      value = found->get<T>();
+    else
+      good = false;
   }
 };
 
@@ -128,7 +132,8 @@ Result<std::string> text_section(const EngineFile& file, std::string_view name) 
 
 Result<Json> json_section(const EngineFile& file, std::string_view name) {
   BOLIDE_TRY(const std::string text, text_section(file, name));
-  Json json = nests_deeper_than(text, kJsonNestingMax) ? Json() : Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  Json json =
+      nests_deeper_than(text, kJsonNestingMax) ? Json() : Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded() || json.is_null()) return broken(fmt::format("its section {} is malformed", name));
   return json;
 }
@@ -144,20 +149,24 @@ Result<std::vector<StoredWeight>> read_weights(const EngineFile& file, const Gra
   if (!list.is_array()) return broken("its list of weights is malformed");
   std::map<std::string, ValueId, std::less<>> values;
   for (size_t i = 0; i < graph.value_count(); ++i)
-    if (const Value& value = graph.value(static_cast<ValueId>(i)); value.kind == ValueKind::kWeight) values[weight_key(value)] = static_cast<ValueId>(i);
+    if (const Value& value = graph.value(static_cast<ValueId>(i)); value.kind == ValueKind::kWeight)
+      values[weight_key(value)] = static_cast<ValueId>(i);
   std::vector<StoredWeight> weights;
   for (size_t i = 0; i < list.size(); ++i) {
     const Json& entry = list[i];
-    if (!entry.is_object() || !entry.contains("weight") || !entry["weight"].is_string() || !entry.contains("packing") || !entry["packing"].is_string())
+    if (!entry.is_object() || !entry.contains("weight") || !entry["weight"].is_string() || !entry.contains("packing") ||
+        !entry["packing"].is_string())
       return broken("its list of weights is malformed");
     const auto it = values.find(entry["weight"].get<std::string>());
     if (it == values.end()) return broken(fmt::format("weight {} is not in its graph", i));
     const auto name = entry["packing"].get<std::string>();
     const Packing* packing = name.empty() ? nullptr : find_packing(name);
-    if (packing == nullptr && !name.empty()) return broken(fmt::format("it has weights in layout '{}', which this version does not know", name));
+    if (packing == nullptr && !name.empty())
+      return broken(fmt::format("it has weights in layout '{}', which this version does not know", name));
     BOLIDE_TRY(const Bytes bytes, file.section(fmt::format("weight.{}", i), verify));
     const ValueType& type = graph.type(it->second);
-    if (!type.is_static() || bytes.size() != bytes_wanted(type, packing)) return broken(fmt::format("weight {} has {} bytes", i, bytes.size()));
+    if (!type.is_static() || bytes.size() != bytes_wanted(type, packing))
+      return broken(fmt::format("weight {} has {} bytes", i, bytes.size()));
     SymbolValues none;
     TensorView view = make_view(const_cast<std::byte*>(bytes.data()), type.dtype, type.at(none), type.quant);
     weights.push_back({it->second, packing, view, bytes.size(), true, file.file()});
@@ -182,7 +191,8 @@ Result<Prepared> read_sections(const EngineFile& file, const std::filesystem::pa
   BOLIDE_TRY(const ModelConfig config, ModelConfig::parse(config_text, path.string()));
   BOLIDE_TRY(const ModelConfig generation, ModelConfig::parse(generation_text, path.string()));
   LoadedModel loaded{.path = path, .format = "engine", .name = path.stem().string(), .config = config};
-  if (about.is_object() && about.contains("name") && about["name"].is_string()) loaded.name = about["name"].get<std::string>();
+  if (about.is_object() && about.contains("name") && about["name"].is_string())
+    loaded.name = about["name"].get<std::string>();
   BOLIDE_TRY(loaded.generation, read_generation_config(&generation, config));
   BOLIDE_TRY(loaded.chat_template, text_section(file, "template"));
   BOLIDE_TRY(loaded.tokenizer, read_tokenizer(tokenizer));
@@ -210,22 +220,27 @@ Result<Prepared> read_engine(const std::filesystem::path& path, const ModelOptio
   return read_sections(file, path, options).context(path.string());
 }
 
-Result<EngineReport> build_engine(const std::filesystem::path& model, const std::filesystem::path& engine, const ModelOptions& options,
-                                  const FunctionRef<void(PackProgress)>* progress) {
+Result<EngineReport> build_engine(const std::filesystem::path& model, const std::filesystem::path& engine,
+                                  const ModelOptions& options, const FunctionRef<void(PackProgress)>* progress) {
   if (is_engine(model)) return error(Code::kInvalid, fmt::format("{}: is an engine already", model.string()));
   BOLIDE_TRY(const auto device, make_cpu_device(options.threads, options.isa));
   BOLIDE_TRY(const Prepared prepared, prepare_checkpoint(model, options, device->info()));
-  BOLIDE_TRY(const Tokenizer tokenizer, make_tokenizer(prepared.loaded).context(model.string()));  // a broken one is refused now
+  BOLIDE_TRY(const Tokenizer tokenizer,
+             make_tokenizer(prepared.loaded).context(model.string()));  // a broken one is refused now
   SymbolValues sizes;
   sizes.value = {options.tokens_per_step, options.sequences, options.sequences};
   int repacked = 0;
   BOLIDE_TRY(const WeightStore weights, make_weights(prepared, device->info(), sizes, &repacked, progress));
 
   const LoadedModel& loaded = prepared.loaded;
-  Json about = {{"name", loaded.name}, {"from", loaded.format}, {"processor", fingerprint(device->info().cpu)}, {"isa", to_string(device->info().isa)}};
+  Json about = {{"name", loaded.name},
+                {"from", loaded.format},
+                {"processor", fingerprint(device->info().cpu)},
+                {"isa", to_string(device->info().isa)}};
   Json list = Json::array();
   for (const StoredWeight& weight : weights.all())
-    list.push_back({{"weight", weight_key(prepared.graph.value(weight.value))}, {"packing", weight.packing == nullptr ? "" : weight.packing->name}});
+    list.push_back({{"weight", weight_key(prepared.graph.value(weight.value))},
+                    {"packing", weight.packing == nullptr ? "" : weight.packing->name}});
   const std::string charsmap = loaded.tokenizer.gguf.has_value() ? loaded.tokenizer.gguf->precompiled_charsmap : "";
   const std::pair<const char*, std::string> texts[] = {
       {"about", about.dump(-1, ' ', false, Json::error_handler_t::replace)},

@@ -1,8 +1,8 @@
-// Engines: a checkpoint planned and packed once, in a file that is mapped and ready. A cache, never a gate: every command
-// takes the checkpoint itself too.
+// Engines: a checkpoint planned and packed once, in a file that is mapped and ready. A cache, never a gate: every
+// command takes the checkpoint itself too.
 //
-// What is in one (sections of formats/engine_file.h): `about`, `config`, `generation`, `template`, `tokenizer` (the same
-// assets that the checkpoint has), `graph` (text, after the passes), `weights` (a list), and one section a weight.
+// What is in one (sections of formats/engine_file.h): `about`, `config`, `generation`, `template`, `tokenizer` (the
+// same assets that the checkpoint has), `graph` (text, after the passes), `weights` (a list), and one section a weight.
 #pragma once
 
 #include <filesystem>
@@ -32,12 +32,14 @@ struct EngineReport {
 };
 
 // Reads a checkpoint, plans and packs it for this processor and writes the engine.
-Result<EngineReport> build_engine(const std::filesystem::path& model, const std::filesystem::path& engine, const ModelOptions& options,
+Result<EngineReport> build_engine(const std::filesystem::path& model, const std::filesystem::path& engine,
+                                  const ModelOptions& options,
                                   const FunctionRef<void(PackProgress)>* progress = nullptr);
 
 // The steps that open_model and build_engine share (model.cc).
-Result<Prepared> prepare_checkpoint(const std::filesystem::path& path, const ModelOptions& options, const DeviceInfo& device);
-Result<WeightStore> make_weights(const Prepared& prepared, const DeviceInfo& device, const SymbolValues& sizes, int* repacked,
-                                 const FunctionRef<void(PackProgress)>* progress);
+Result<Prepared> prepare_checkpoint(const std::filesystem::path& path, const ModelOptions& options,
+                                    const DeviceInfo& device);
+Result<WeightStore> make_weights(const Prepared& prepared, const DeviceInfo& device, const SymbolValues& sizes,
+                                 int* repacked, const FunctionRef<void(PackProgress)>* progress);
 
 }  // namespace bolide

@@ -46,19 +46,20 @@ void print_summary(const LoadedModel& loaded) {
   }
   fmt::print("{:<14}{}\n{:<14}{} ({})\n", "name", loaded.name, "file", loaded.path.string(), loaded.format);
   if (const auto architecture = loaded.config.architecture()) fmt::print("{:<14}{}\n", "architecture", *architecture);
-  fmt::print("{:<14}{:.1f} M in {} tensors, {}\n", "parameters", static_cast<double>(elements) / 1e6, loaded.weights->names().size(),
-             format_bytes(static_cast<int64_t>(bytes)));
+  fmt::print("{:<14}{:.1f} M in {} tensors, {}\n", "parameters", static_cast<double>(elements) / 1e6,
+             loaded.weights->names().size(), format_bytes(static_cast<int64_t>(bytes)));
   for (const auto& [type, sum] : types)
     fmt::print("{:<14}{}: {} tensors, {}\n", "", type, sum.first, format_bytes(static_cast<int64_t>(sum.second)));
-  fmt::print("{:<14}{}\n", "chat template", loaded.chat_template.empty() ? "none" : fmt::format("{} characters", loaded.chat_template.size()));
+  fmt::print("{:<14}{}\n", "chat template",
+             loaded.chat_template.empty() ? "none" : fmt::format("{} characters", loaded.chat_template.size()));
   fmt::print("\n{}\n", loaded.config.to_text());
 }
 
 void print_tensors(const LoadedModel& loaded) {
   for (const std::string& name : loaded.weights->names()) {
     const WeightInfo* info = loaded.weights->find(name);
-    fmt::print("{:<60} {:<8} {:<18} {}\n", name, info->quant != nullptr ? info->quant->name : to_string(info->dtype), to_string(info->shape),
-               format_bytes(static_cast<int64_t>(info->byte_size())));
+    fmt::print("{:<60} {:<8} {:<18} {}\n", name, info->quant != nullptr ? info->quant->name : to_string(info->dtype),
+               to_string(info->shape), format_bytes(static_cast<int64_t>(info->byte_size())));
   }
 }
 
@@ -87,7 +88,8 @@ Result<> inspect_graph(const LoadedModel& loaded, const ModelOptions& options, b
   print_graph("as built", graph, full);
   const PassContext context{&cpu_kernels(), &device->info()};
   const auto show = [&](const PassRecord& record, const Graph& after) {
-    const std::string title = record.skipped ? fmt::format("{} (skipped)", record.name) : fmt::format("{}: {}", record.name, record.rewrites);
+    const std::string title =
+        record.skipped ? fmt::format("{} (skipped)", record.name) : fmt::format("{}: {}", record.name, record.rewrites);
     print_graph(title, after, full && record.rewrites > 0);
   };
   const FunctionRef<void(const PassRecord&, const Graph&)> observer(show);
@@ -115,13 +117,15 @@ Result<> inspect_plan(const std::string& path, const ModelOptions& options, int3
     }
     for (const Operand& operand : step.out) out.push_back(operand.type);
     const Cost cost = cost_of(node.op, in, out, sizes, tokens);
-    table.add({node.name, std::string(op_name(node.op)), std::string(step.kernel->name), packing, cost.bytes / 1024, cost.flops / 1e6,
-               step.out.empty() ? 0. : static_cast<double>(step.out[0].offset)});
+    table.add({node.name, std::string(op_name(node.op)), std::string(step.kernel->name), packing, cost.bytes / 1024,
+               cost.flops / 1e6, step.out.empty() ? 0. : static_cast<double>(step.out[0].offset)});
   }
   const WeightStore& weights = model.runner->plans().weights();
-  fmt::print("bucket T={} S={} R={}: {} steps, arena {} + workspace {}, weights {} ({} of them packed copies)\n{}", plan->bucket[Symbol::kTokens],
-             plan->bucket[Symbol::kSequences], plan->bucket[Symbol::kRows], plan->steps.size(), format_bytes(static_cast<int64_t>(plan->values_bytes)),
-             format_bytes(static_cast<int64_t>(plan->workspace_bytes)), format_bytes(static_cast<int64_t>(weights.bytes())),
+  fmt::print("bucket T={} S={} R={}: {} steps, arena {} + workspace {}, weights {} ({} of them packed copies)\n{}",
+             plan->bucket[Symbol::kTokens], plan->bucket[Symbol::kSequences], plan->bucket[Symbol::kRows],
+             plan->steps.size(), format_bytes(static_cast<int64_t>(plan->values_bytes)),
+             format_bytes(static_cast<int64_t>(plan->workspace_bytes)),
+             format_bytes(static_cast<int64_t>(weights.bytes())),
              format_bytes(static_cast<int64_t>(weights.anonymous_bytes())), table.to_text());
   return {};
 }
@@ -130,7 +134,8 @@ Result<> inspect_tokens(const LoadedModel& loaded, const std::string& text) {
   BOLIDE_TRY(const Tokenizer tokenizer, make_tokenizer(loaded));
   BOLIDE_TRY(const auto ids, tokenizer.encode(text));
   for (const int32_t id : ids) {
-    const std::string quoted = nlohmann::json(tokenizer.token_bytes(id)).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    const std::string quoted =
+        nlohmann::json(tokenizer.token_bytes(id)).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
     fmt::print("{:>8}  {}\n", id, quoted);
   }
   fmt::print("{} tokens\n", ids.size());
@@ -140,7 +145,9 @@ Result<> inspect_tokens(const LoadedModel& loaded, const std::string& text) {
 Result<> inspect_template(const LoadedModel& loaded, const InspectFlags& flags) {
   BOLIDE_TRY(const Tokenizer tokenizer, make_tokenizer(loaded));
   BOLIDE_TRY(auto chat_template, choose_template(loaded.chat_template, flags.template_file, false));
-  if (!chat_template.has_value()) return error(Code::kNotFound, fmt::format("{}: the model has no chat template; give one with --template-file", flags.path));
+  if (!chat_template.has_value())
+    return error(Code::kNotFound,
+                 fmt::format("{}: the model has no chat template; give one with --template-file", flags.path));
   BOLIDE_TRY(auto variables, template_variables(flags.template_args));
   fmt::print("{}\n\n--- a conversation rendered with it ---\n", chat_template->source());
   Conversation conversation(tokenizer, std::move(chat_template), std::move(variables));
@@ -180,12 +187,15 @@ void add_inspect(CLI::App& app, Outcome& outcome) {
   command->add_flag("--graph", flags->graph, "operators per layer before and after each pass");
   command->add_flag("--full", flags->full, "with --graph: the whole graph as text");
   command->add_flag("--plan", flags->plan, "the kernel, packing, bytes and FLOPs of each step");
-  command->add_option("--tokens-in-step", flags->tokens_in_step, "with --plan: tokens of the step that is planned [1]")->check(CLI::Range(1, 65536));
+  command->add_option("--tokens-in-step", flags->tokens_in_step, "with --plan: tokens of the step that is planned [1]")
+      ->check(CLI::Range(1, 65536));
   command->add_flag("--tensors", flags->tensors, "every tensor with type and shape");
   command->add_option("--tokens", flags->tokens, "how this text is tokenised");
   command->add_flag("--template", flags->chat, "the chat template and a conversation rendered with it");
-  command->add_option("--template-file", flags->template_file, "with --template: this Jinja file instead of the model's");
-  command->add_option("--template-arg", flags->template_args, "with --template: KEY=VALUE (may be repeated)")->allow_extra_args(false);
+  command->add_option("--template-file", flags->template_file,
+                      "with --template: this Jinja file instead of the model's");
+  command->add_option("--template-arg", flags->template_args, "with --template: KEY=VALUE (may be repeated)")
+      ->allow_extra_args(false);
   command->add_flag("--knobs", flags->knobs, "debug settings that the environment may have");
   const auto model = bind_options(flags->model, kModelOptions);
   add_options(*command, model, "Model");

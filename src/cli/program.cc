@@ -19,8 +19,9 @@ constexpr const char* kFooter = R"(Examples:
 `bolide COMMAND --help` has the flags and examples of each command.)";
 
 std::string version_text(const Version& version) {
-  return fmt::format("bolide {} (commit {}, {} {}{}{})\ninstruction sets: {}\ncuda: {}", version.number, version.commit, version.compiler,
-                     version.build_type, version.sanitize.empty() ? "" : ", sanitizers ", version.sanitize, version.isas, version.cuda);
+  return fmt::format("bolide {} (commit {}, {} {}{}{})\ninstruction sets: {}\ncuda: {}", version.number, version.commit,
+                     version.compiler, version.build_type, version.sanitize.empty() ? "" : ", sanitizers ",
+                     version.sanitize, version.isas, version.cuda);
 }
 
 }  // namespace

@@ -150,13 +150,15 @@ Result<> check_chats(Checks& checks, const Tokenizer& tokenizer, const JsonObjec
     const Result<std::string> rendered = render_golden_chat(pick_template(tokenizer, entry), chats[i], special_tokens);
     if (refusal.has_value()) {
       checks.compare("chat.error", !rendered.has_value() && rendered.error().text == *refusal, [&] {
-        return fmt::format("{}: {} where \"{}\" is wanted", entry.path(), rendered ? shown(*rendered) : rendered.error().text, *refusal);
+        return fmt::format("{}: {} where \"{}\" is wanted", entry.path(),
+                           rendered ? shown(*rendered) : rendered.error().text, *refusal);
       });
       continue;
     }
     BOLIDE_TRY(const std::string text, entry.string("text"));
     checks.compare("chat.text", rendered.has_value() && *rendered == text, [&] {
-      return fmt::format("{}: {} where {} is wanted", entry.path(), rendered ? shown(*rendered) : rendered.error().text, shown(text));
+      return fmt::format("{}: {} where {} is wanted", entry.path(), rendered ? shown(*rendered) : rendered.error().text,
+                         shown(text));
     });
     BOLIDE_TRY(const std::vector<int32_t> ids, parse_ids(entry, "ids"));
     check_encode(checks, "chat.ids", tokenizer, text, false, ids);

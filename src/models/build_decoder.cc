@@ -72,12 +72,13 @@ std::string Builder::module(Slot slot, int64_t expert) const {
 }
 
 // Rows [begin, begin + want) of the slot's tensor, whose other dims must be `shape`'s.
-std::optional<WeightPart> Builder::part(Slot slot, std::span<const int64_t> shape, std::string_view suffix, int64_t expert,
-                                        ValueType* type) {
+std::optional<WeightPart> Builder::part(Slot slot, std::span<const int64_t> shape, std::string_view suffix,
+                                        int64_t expert, ValueType* type) {
   const std::string name = module(slot, expert) + std::string(suffix);
   const WeightInfo* info = weights_.find(name);
   if (info == nullptr) {
-    fail(error(Code::kNotFound, fmt::format("{}: tensor {} is missing ({} needs it)", weights_.label(), name, family_.name)));
+    fail(error(Code::kNotFound,
+               fmt::format("{}: tensor {} is missing ({} needs it)", weights_.label(), name, family_.name)));
     return std::nullopt;
   }
   Rows rows = Rows::kAll;
@@ -96,8 +97,8 @@ std::optional<WeightPart> Builder::part(Slot slot, std::span<const int64_t> shap
   Shape want(shape);
   want[0] = total;
   if (info->shape != want) {
-    fail(error(Code::kInvalid, fmt::format("{}: tensor {} has shape {}, the configuration asks for {}", weights_.label(), name,
-                                           to_string(info->shape), to_string(want))));
+    fail(error(Code::kInvalid, fmt::format("{}: tensor {} has shape {}, the configuration asks for {}",
+                                           weights_.label(), name, to_string(info->shape), to_string(want))));
     return std::nullopt;
   }
   type->dtype = info->dtype;
@@ -125,8 +126,8 @@ ValueId Builder::experts(std::span<const Slot> slots, int64_t rows, int64_t k) {
       if (!found) return kNoValue;
       if (parts.empty()) first = type;
       if (type != first) {
-        fail(error(Code::kUnsupported, fmt::format("{}: {} is {}, other experts of the layer {}", weights_.label(), found->tensor,
-                                                   to_string(type), to_string(first))));
+        fail(error(Code::kUnsupported, fmt::format("{}: {} is {}, other experts of the layer {}", weights_.label(),
+                                                   found->tensor, to_string(type), to_string(first))));
         return kNoValue;
       }
       parts.push_back(std::move(*found));
@@ -185,7 +186,8 @@ ValueId Builder::moe(ValueId x) {
   const ValueId gate_up = experts(kGateUp, spec_.ffn_dim, spec_.embed_dim);
   const ValueId down = experts(kDown, spec_.embed_dim, spec_.ffn_dim);
   if (failed_.has_value()) return kNoValue;
-  const MoeFfn op{spec_.experts, spec_.experts_per_token, spec_.renormalise_experts, spec_.act, choose_compute(mode_, graph_.type(down))};
+  const MoeFfn op{spec_.experts, spec_.experts_per_token, spec_.renormalise_experts, spec_.act,
+                  choose_compute(mode_, graph_.type(down))};
   return add(op, {x, router, gate_up, down}, layer_name("moe"));
 }
 
@@ -207,7 +209,8 @@ ValueId Builder::logits(ValueId x) {
   // A checkpoint that ties its head has no lm_head tensor; some keep a copy all the same, which is then used.
   const bool own = has(Slot::kHead, ".weight");
   if (!own && !spec_.tied_head)
-    fail(error(Code::kNotFound, fmt::format("{}: tensor {}.weight is missing and tie_word_embeddings is false", weights_.label(), module(Slot::kHead))));
+    fail(error(Code::kNotFound, fmt::format("{}: tensor {}.weight is missing and tie_word_embeddings is false",
+                                            weights_.label(), module(Slot::kHead))));
   return linear(x, own && !spec_.tied_head ? Slot::kHead : Slot::kEmbed, spec_.vocab, spec_.head_bias, "head");
 }
 
@@ -254,7 +257,8 @@ Compute choose_compute(ComputeMode mode, const ValueType& weight) {
   return weight.dtype == DType::kBF16 ? Compute::kBF16 : Compute::kF32;
 }
 
-Result<Graph> build_decoder(const DecoderSpec& spec, const Family& family, const WeightSource& weights, ComputeMode mode) {
+Result<Graph> build_decoder(const DecoderSpec& spec, const Family& family, const WeightSource& weights,
+                            ComputeMode mode) {
   return Builder(spec, family, weights, mode).build();
 }
 

@@ -10,7 +10,7 @@ namespace {
 
 struct InputField {
   std::string_view name;
-  const int32_t* BatchInputs::*field;
+  const int32_t* BatchInputs::* field;
 };
 constexpr std::array kInputs = {
     InputField{"ids", &BatchInputs::ids},

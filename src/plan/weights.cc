@@ -34,7 +34,8 @@ Result<Opened> open_parts(const Value& weight, const WeightSource& source) {
     opened.runs.push_back({data.bytes.data() + static_cast<size_t>(part.begin) * bytes, part.rows});
     opened.data.push_back(std::move(data));
   }
-  opened.rows = {weight.type.dtype, weight.type.quant, 0, k, opened.runs, row_bytes(weight.type.dtype, weight.type.quant, k)};
+  opened.rows = {
+      weight.type.dtype, weight.type.quant, 0, k, opened.runs, row_bytes(weight.type.dtype, weight.type.quant, k)};
   for (const WeightPart& part : weight.parts) opened.rows.rows += part.rows;
   return opened;
 }
@@ -143,8 +144,8 @@ Result<StoredWeight> repack(const ValueType& type, const StoredWeight& from, con
 
 }  // namespace
 
-Result<WeightStore> WeightStore::adopt(const Graph& graph, std::span<const Use> uses, std::span<const StoredWeight> have,
-                                       Workers& workers, int* repacked) {
+Result<WeightStore> WeightStore::adopt(const Graph& graph, std::span<const Use> uses,
+                                       std::span<const StoredWeight> have, Workers& workers, int* repacked) {
   WeightStore weights;
   *repacked = 0;
   for (const auto& [id, packing] : uses) {
@@ -157,7 +158,8 @@ Result<WeightStore> WeightStore::adopt(const Graph& graph, std::span<const Use> 
       weights.add(*found);
       continue;
     }
-    BOLIDE_TRY(StoredWeight stored, repack(graph.type(id), *found, packing, workers).context(describe(graph.value(id))));
+    BOLIDE_TRY(StoredWeight stored,
+               repack(graph.type(id), *found, packing, workers).context(describe(graph.value(id))));
     weights.add(std::move(stored));
     ++*repacked;
   }

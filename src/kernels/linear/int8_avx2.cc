@@ -50,7 +50,7 @@ inline Ints byte_of(Ints w, int b) {
   return _mm256_and_si256(_mm256_srl_epi32(w, _mm_cvtsi32_si128(8 * b)), _mm256_set1_epi32(255));
 }
 inline void store(float* p, Floats v) { _mm256_storeu_ps(p, v); }
-inline void prefetch(const uint8_t* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0); }
+inline void prefetch(const uint8_t* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1); }
 
 // Wide codes: as signed numbers, 128 less. The panel's corrections allow for it (Int8Engine::wide_offset).
 template <bool kWide>

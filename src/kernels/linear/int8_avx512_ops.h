@@ -44,7 +44,7 @@ inline Ints byte_of(Ints w, int b) {
 inline void store(float* p, Floats v) { _mm512_storeu_ps(p, v); }
 inline void store_codes(uint8_t* p, Ints v) { _mm512_storeu_si512(p, v); }
 inline Ints add_ints(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
-inline void prefetch(const uint8_t* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0); }
+inline void prefetch(const uint8_t* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1); }
 
 // sum + the four products in each lane.
 template <bool kWide>
