@@ -80,7 +80,8 @@ Result<Model> open_model(const std::filesystem::path& path, const ModelOptions& 
   BOLIDE_TRY(Tokenizer tokenizer, make_tokenizer(loaded).context(loaded.path.string()));
   BOLIDE_TRY(const GraphFacts facts, facts_of(graph));
   BOLIDE_TRY(vocab_fits(tokenizer, facts.vocab, loaded.path.string()));
-  const PassContext context{&cpu_kernels(), &device->info()};
+  const KernelRegistry& kernels = options.deterministic ? batch_invariant_cpu_kernels() : cpu_kernels();
+  const PassContext context{&kernels, &device->info()};
   BOLIDE_TRY(std::vector<PassRecord> passes, run_passes(graph, default_passes(), context, options.skip_passes));
 
   BOLIDE_TRY(const int64_t context_max, loaded.config.integer_or("max_position_embeddings", kDefaultContextMax));
@@ -97,7 +98,7 @@ Result<Model> open_model(const std::filesystem::path& path, const ModelOptions& 
 
   const auto packing = Clock::now();
   Workers workers(device->info().threads);
-  BOLIDE_TRY(PlanSet plans, PlanSet::make(std::move(graph), *loaded.weights, cpu_kernels(), device->info(), limits, workers, progress));
+  BOLIDE_TRY(PlanSet plans, PlanSet::make(std::move(graph), *loaded.weights, kernels, device->info(), limits, workers, progress));
   const auto packed = Clock::now();
   BOLIDE_TRY(Runner runner, Runner::make(std::move(plans), runner_options, *device));
 

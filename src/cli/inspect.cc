@@ -6,10 +6,10 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "app/conversation.h"
 #include "app/workload.h"
 #include "base/knobs.h"
 #include "cli/cli.h"
-#include "cli/conversation.h"
 #include "cli/flags.h"
 #include "measure/report.h"
 #include "models/families.h"
@@ -29,7 +29,7 @@ struct InspectFlags {
   std::string path, tokens, template_file;
   std::vector<std::string> template_args;
   int32_t tokens_in_step = 1;
-  bool graph = false, plan = false, tensors = false, chat = false, knobs = false, full = false;
+  bool graph = false, plan = false, tensors = false, chat = false, knobs = false, options = false, full = false;
 };
 
 void print_summary(const LoadedModel& loaded) {
@@ -158,6 +158,11 @@ Result<> inspect(const CLI::App& app, const InspectFlags& flags) {
     fmt::print("{}", list_knobs(knobs));
     return {};
   }
+  if (flags.options) {
+    InspectFlags values = flags;
+    fmt::print("{}", list_options(bind_options(values.model, kModelOptions)));
+    return {};
+  }
   if (flags.path.empty()) return error(Code::kInvalid, "inspect needs a MODEL");
   BOLIDE_TRY(const ModelOptions options, to_model_options(flags.model));
   if (flags.plan) return inspect_plan(flags.path, options, flags.tokens_in_step);
@@ -187,6 +192,7 @@ void add_inspect(CLI::App& app, Outcome& outcome) {
   command->add_option("--template-file", flags->template_file, "with --template: this Jinja file instead of the model's");
   command->add_option("--template-arg", flags->template_args, "with --template: KEY=VALUE (may be repeated)")->allow_extra_args(false);
   command->add_flag("--knobs", flags->knobs, "debug settings that the environment may have");
+  command->add_flag("--options", flags->options, "the options that models are opened with, with their values");
   const auto model = bind_options(flags->model, kModelOptions);
   add_options(*command, model, "Model");
   command->callback([command, flags, &outcome] {

@@ -21,4 +21,9 @@ const KernelRegistry& cpu_kernels() {
   return kRegistry;
 }
 
+const KernelRegistry& batch_invariant_cpu_kernels() {
+  static const KernelRegistry kRegistry(cpu_kernels(), [](const Kernel& kernel) { return kernel.batch_invariant; });
+  return kRegistry;
+}
+
 }  // namespace bolide
