@@ -230,7 +230,7 @@ Result<EngineReport> build_engine(const std::filesystem::path& model, const std:
   SymbolValues sizes;
   sizes.value = {options.tokens_per_step, options.sequences, options.sequences};
   int repacked = 0;
-  BOLIDE_TRY(const WeightStore weights, make_weights(prepared, device->info(), sizes, &repacked, progress));
+  BOLIDE_TRY(const WeightStore weights, make_weights(prepared, device->info(), sizes, &repacked, options, progress));
 
   const LoadedModel& loaded = prepared.loaded;
   Json about = {{"name", loaded.name},

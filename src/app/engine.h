@@ -36,10 +36,14 @@ Result<EngineReport> build_engine(const std::filesystem::path& model, const std:
                                   const ModelOptions& options,
                                   const FunctionRef<void(PackProgress)>* progress = nullptr);
 
+// The kernels that these options allow.
+const KernelRegistry& kernels_for(const ModelOptions& options);
+
 // The steps that open_model and build_engine share (model.cc).
 Result<Prepared> prepare_checkpoint(const std::filesystem::path& path, const ModelOptions& options,
                                     const DeviceInfo& device);
 Result<WeightStore> make_weights(const Prepared& prepared, const DeviceInfo& device, const SymbolValues& sizes,
-                                 int* repacked, const FunctionRef<void(PackProgress)>* progress);
+                                 int* repacked, const ModelOptions& options,
+                                 const FunctionRef<void(PackProgress)>* progress);
 
 }  // namespace bolide

@@ -78,12 +78,15 @@ Result<Graph> build_graph(const LoadedModel& loaded, ComputeMode dtype) {
   return build_decoder(spec, *family, *loaded.weights, dtype);
 }
 
+const KernelRegistry& kernels_for(const ModelOptions& options) {
+  return options.deterministic ? batch_invariant_cpu_kernels() : cpu_kernels();
+}
+
 Result<Prepared> prepare_checkpoint(const std::filesystem::path& path, const ModelOptions& options,
                                     const DeviceInfo& device) {
   BOLIDE_TRY(LoadedModel loaded, load_model(path, {options.config}));
   BOLIDE_TRY(Graph graph, build_graph(loaded, options.dtype));
-  if (!options.round_inputs) leave_inputs_alone(graph);
-  const PassContext context{&cpu_kernels(), &device};
+  const PassContext context{&kernels_for(options), &device};
   BOLIDE_TRY(std::vector<PassRecord> passes, run_passes(graph, default_passes(), context, options.skip_passes));
   return Prepared{std::move(loaded), std::move(graph), std::move(passes), {}};
 }
@@ -100,9 +103,10 @@ RunnerOptions runner_options_of(const ModelOptions& options, int64_t context_max
 }
 
 Result<WeightStore> make_weights(const Prepared& prepared, const DeviceInfo& device, const SymbolValues& sizes,
-                                 int* repacked, const FunctionRef<void(PackProgress)>* progress) {
+                                 int* repacked, const ModelOptions& options,
+                                 const FunctionRef<void(PackProgress)>* progress) {
   Workers workers(device.threads);
-  BOLIDE_TRY(const auto uses, choose_packings(prepared.graph, cpu_kernels(), device, sizes));
+  BOLIDE_TRY(const auto uses, choose_packings(prepared.graph, kernels_for(options), device, sizes));
   *repacked = 0;
   if (prepared.loaded.weights != nullptr)
     return WeightStore::pack(prepared.graph, uses, *prepared.loaded.weights, workers, progress);
@@ -116,6 +120,7 @@ Result<Model> open_model(const std::filesystem::path& path, const ModelOptions& 
   const bool engine = is_engine(path);
   BOLIDE_TRY(Prepared prepared,
              engine ? read_engine(path, options) : prepare_checkpoint(path, options, device->info()));
+  if (!options.round_inputs) leave_inputs_alone(prepared.graph);
   LoadedModel& loaded = prepared.loaded;
   BOLIDE_TRY(Tokenizer tokenizer, make_tokenizer(loaded).context(path.string()));
   BOLIDE_TRY(const GraphFacts facts, facts_of(prepared.graph));
@@ -129,13 +134,14 @@ Result<Model> open_model(const std::filesystem::path& path, const ModelOptions& 
 
   const auto packing = Clock::now();
   int repacked = 0;
-  auto packed = make_weights(prepared, device->info(), limits.sizes, &repacked, progress).context(path.string());
+  auto packed =
+      make_weights(prepared, device->info(), limits.sizes, &repacked, options, progress).context(path.string());
   BOLIDE_TRY(WeightStore weights, std::move(packed));
   if (repacked > 0)
     log::warning("engine was made for another processor: replanned and repacked",
                  {{"weights", repacked}, {"processor", device->info().name}});
-  BOLIDE_TRY(PlanSet plans,
-             PlanSet::make(std::move(prepared.graph), std::move(weights), cpu_kernels(), device->info(), limits));
+  BOLIDE_TRY(PlanSet plans, PlanSet::make(std::move(prepared.graph), std::move(weights), kernels_for(options),
+                                          device->info(), limits));
   const auto done = Clock::now();
   BOLIDE_TRY(Runner runner, Runner::make(std::move(plans), runner_options, *device));
 

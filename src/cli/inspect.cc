@@ -6,10 +6,11 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "app/conversation.h"
+#include "app/engine.h"
 #include "app/workload.h"
 #include "base/knobs.h"
 #include "cli/cli.h"
-#include "cli/conversation.h"
 #include "cli/flags.h"
 #include "measure/report.h"
 #include "models/families.h"
@@ -29,25 +30,51 @@ struct InspectFlags {
   std::string path, tokens, template_file;
   std::vector<std::string> template_args;
   int32_t tokens_in_step = 1;
-  bool graph = false, plan = false, tensors = false, chat = false, knobs = false, full = false;
+  bool graph = false, plan = false, tensors = false, chat = false, knobs = false, options = false, full = false;
 };
 
-void print_summary(const LoadedModel& loaded) {
+// A tensor of a checkpoint, or a packed weight of an engine.
+struct TensorRow {
+  std::string name, type, shape;
+  int64_t elements = 0;
+  size_t bytes = 0;
+};
+
+std::vector<TensorRow> tensors_of(const Prepared& prepared) {
+  std::vector<TensorRow> rows;
+  if (const auto& weights = prepared.loaded.weights; weights != nullptr)
+    for (const std::string& name : weights->names()) {
+      const WeightInfo* info = weights->find(name);
+      rows.push_back({name, std::string(info->quant != nullptr ? info->quant->name : to_string(info->dtype)),
+                      to_string(info->shape), info->shape.elements(), info->byte_size()});
+    }
+  for (const StoredWeight& weight : prepared.packed) {
+    const Value& value = prepared.graph.value(weight.value);
+    rows.push_back({to_string(std::span(value.parts)),
+                    fmt::format("{}{}", to_string(value.type).substr(0, to_string(value.type).find('[')),
+                                weight.packing == nullptr ? "" : fmt::format(" ({})", weight.packing->name)),
+                    to_string(weight.view.shape), weight.view.shape.elements(), weight.bytes});
+  }
+  return rows;
+}
+
+void print_summary(const Prepared& prepared) {
+  const LoadedModel& loaded = prepared.loaded;
   size_t bytes = 0;
   int64_t elements = 0;
   std::map<std::string, std::pair<int, size_t>> types;
-  for (const std::string& name : loaded.weights->names()) {
-    const WeightInfo* info = loaded.weights->find(name);
-    bytes += info->byte_size();
-    elements += info->shape.elements();
-    auto& [count, size] = types[std::string(info->quant != nullptr ? info->quant->name : to_string(info->dtype))];
+  const std::vector<TensorRow> tensors = tensors_of(prepared);
+  for (const TensorRow& row : tensors) {
+    bytes += row.bytes;
+    elements += row.elements;
+    auto& [count, size] = types[row.type];
     ++count;
-    size += info->byte_size();
+    size += row.bytes;
   }
   fmt::print("{:<14}{}\n{:<14}{} ({})\n", "name", loaded.name, "file", loaded.path.string(), loaded.format);
   if (const auto architecture = loaded.config.architecture()) fmt::print("{:<14}{}\n", "architecture", *architecture);
-  fmt::print("{:<14}{:.1f} M in {} tensors, {}\n", "parameters", static_cast<double>(elements) / 1e6,
-             loaded.weights->names().size(), format_bytes(static_cast<int64_t>(bytes)));
+  fmt::print("{:<14}{:.1f} M in {} tensors, {}\n", "parameters", static_cast<double>(elements) / 1e6, tensors.size(),
+             format_bytes(static_cast<int64_t>(bytes)));
   for (const auto& [type, sum] : types)
     fmt::print("{:<14}{}: {} tensors, {}\n", "", type, sum.first, format_bytes(static_cast<int64_t>(sum.second)));
   fmt::print("{:<14}{}\n", "chat template",
@@ -55,12 +82,10 @@ void print_summary(const LoadedModel& loaded) {
   fmt::print("\n{}\n", loaded.config.to_text());
 }
 
-void print_tensors(const LoadedModel& loaded) {
-  for (const std::string& name : loaded.weights->names()) {
-    const WeightInfo* info = loaded.weights->find(name);
-    fmt::print("{:<60} {:<8} {:<18} {}\n", name, info->quant != nullptr ? info->quant->name : to_string(info->dtype),
-               to_string(info->shape), format_bytes(static_cast<int64_t>(info->byte_size())));
-  }
+void print_tensors(const Prepared& prepared) {
+  for (const TensorRow& row : tensors_of(prepared))
+    fmt::print("{:<60} {:<8} {:<18} {}\n", row.name, row.type, row.shape,
+               format_bytes(static_cast<int64_t>(row.bytes)));
 }
 
 // Nodes of the first layer, by op; the layers of a decoder are alike.
@@ -159,22 +184,38 @@ Result<> inspect_template(const LoadedModel& loaded, const InspectFlags& flags) 
   return {};
 }
 
+Result<> inspect_loaded(const CLI::App& app, const InspectFlags& flags, const ModelOptions& options,
+                        const Prepared& prepared) {
+  if (flags.graph && prepared.loaded.weights == nullptr)
+    return print_graph("as stored", prepared.graph, flags.full), ok();
+  if (flags.graph) return inspect_graph(prepared.loaded, options, flags.full);
+  if (flags.tensors) return print_tensors(prepared), ok();
+  if (app.count("--tokens") > 0) return inspect_tokens(prepared.loaded, flags.tokens);
+  if (flags.chat) return inspect_template(prepared.loaded, flags);
+  print_summary(prepared);
+  return {};
+}
+
 Result<> inspect(const CLI::App& app, const InspectFlags& flags) {
   if (flags.knobs) {
     BOLIDE_TRY(const Knobs knobs, read_knobs());
     fmt::print("{}", list_knobs(knobs));
     return {};
   }
+  if (flags.options) {
+    InspectFlags values = flags;
+    fmt::print("{}", list_options(bind_options(values.model, kModelOptions)));
+    return {};
+  }
   if (flags.path.empty()) return error(Code::kInvalid, "inspect needs a MODEL");
   BOLIDE_TRY(const ModelOptions options, to_model_options(flags.model));
   if (flags.plan) return inspect_plan(flags.path, options, flags.tokens_in_step);
-  BOLIDE_TRY(const LoadedModel loaded, load_model(flags.path, {options.config}));
-  if (flags.graph) return inspect_graph(loaded, options, flags.full);
-  if (flags.tensors) return print_tensors(loaded), ok();
-  if (app.count("--tokens") > 0) return inspect_tokens(loaded, flags.tokens);
-  if (flags.chat) return inspect_template(loaded, flags);
-  print_summary(loaded);
-  return {};
+  if (is_engine(flags.path)) {
+    BOLIDE_TRY(const Prepared engine, read_engine(flags.path, options));
+    return inspect_loaded(app, flags, options, engine);
+  }
+  BOLIDE_TRY(LoadedModel loaded, load_model(flags.path, {options.config}));
+  return inspect_loaded(app, flags, options, Prepared{std::move(loaded), {}, {}, {}});
 }
 
 }  // namespace
@@ -197,6 +238,7 @@ void add_inspect(CLI::App& app, Outcome& outcome) {
   command->add_option("--template-arg", flags->template_args, "with --template: KEY=VALUE (may be repeated)")
       ->allow_extra_args(false);
   command->add_flag("--knobs", flags->knobs, "debug settings that the environment may have");
+  command->add_flag("--options", flags->options, "the options that models are opened with, with their values");
   const auto model = bind_options(flags->model, kModelOptions);
   add_options(*command, model, "Model");
   command->callback([command, flags, &outcome] {

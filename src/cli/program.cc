@@ -44,6 +44,7 @@ int run_program(int argc, char** argv, const Version& version) {
   add_bench(app, outcome, version);
   add_profile(app, outcome);
   add_eval(app, outcome);
+  add_completion(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {

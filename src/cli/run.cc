@@ -9,8 +9,8 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "app/conversation.h"
 #include "cli/cli.h"
-#include "cli/conversation.h"
 #include "cli/line_reader.h"
 #include "cli/sampling_flags.h"
 #include "measure/report.h"

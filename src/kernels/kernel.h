@@ -85,6 +85,9 @@ struct Kernel {
   // The packing that operand `i` must have; null function or null result: the checkpoint's own rows (1-D weights are
   // always handed over as f32).
   const Packing* (*packing)(const Problem&, int operand) = nullptr;
+  // True: the bits of a token's result depend on the token, the weights and the attributes alone, not on the number of
+  // tokens in the launch, its other tokens, the threads or where the cache's pages lie.
+  bool batch_invariant = true;
 };
 
 }  // namespace bolide

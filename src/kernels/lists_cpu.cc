@@ -29,4 +29,9 @@ const Packing* find_packing(std::string_view name) {
   return nullptr;
 }
 
+const KernelRegistry& batch_invariant_cpu_kernels() {
+  static const KernelRegistry kRegistry(cpu_kernels(), [](const Kernel& kernel) { return kernel.batch_invariant; });
+  return kRegistry;
+}
+
 }  // namespace bolide

@@ -7,6 +7,11 @@ KernelRegistry::KernelRegistry(std::span<const std::span<const Kernel>> lists) {
     for (const Kernel& kernel : list) kernels_.push_back(&kernel);
 }
 
+KernelRegistry::KernelRegistry(const KernelRegistry& all, bool (*keep)(const Kernel&)) {
+  for (const Kernel* kernel : all.all())
+    if (keep(*kernel)) kernels_.push_back(kernel);
+}
+
 std::vector<const Kernel*> KernelRegistry::candidates(const Problem& problem) const {
   std::vector<const Kernel*> found;
   for (const Kernel* kernel : kernels_)

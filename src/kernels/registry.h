@@ -11,6 +11,8 @@ namespace bolide {
 class KernelRegistry {
  public:
   explicit KernelRegistry(std::span<const std::span<const Kernel>> lists);
+  // The kernels of `all` that `keep` wants, in the same order.
+  KernelRegistry(const KernelRegistry& all, bool (*keep)(const Kernel&));
 
   // Kernels that support the problem, in list order: the first is the heuristic's choice.
   std::vector<const Kernel*> candidates(const Problem& problem) const;
@@ -24,6 +26,8 @@ class KernelRegistry {
 
 // kernels/lists_cpu.cc: the CPU's lists.
 const KernelRegistry& cpu_kernels();
+// Those of them that are batch-invariant: what --deterministic may use.
+const KernelRegistry& batch_invariant_cpu_kernels();
 
 // A layout by its name, as engine files store it; nullptr if there is none. Layouts do not depend on the processor.
 const Packing* find_packing(std::string_view name);

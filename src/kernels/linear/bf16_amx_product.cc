@@ -97,6 +97,7 @@ constexpr ProductMethod kBf16Amx{
     .matrix_bytes = matrix_bytes,
     .exact_floats = &kFloatAvx512,
     .exact_blocks = &kDecodedAvx512,
+    .batch_invariant = false,  // tiles and FMA add in different orders
 };
 
 }  // namespace bolide

@@ -54,7 +54,8 @@ constexpr Kernel row() {
           .supports = supports<M>,
           .workspace = workspace<M>,
           .launch = launch<M>,
-          .packing = packing<M>};
+          .packing = packing<M>,
+          .batch_invariant = M.batch_invariant};
 }
 
 }  // namespace

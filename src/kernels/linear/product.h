@@ -42,6 +42,7 @@ struct ProductMethod {
   size_t (*matrix_bytes)(const ValueType& weight);
   // The methods of the same instruction set for Compute::kF32 with float and with block-quantised weights.
   const ProductMethod *exact_floats, *exact_blocks;
+  bool batch_invariant = true;  // as in Kernel
 };
 
 // Fastest first. No method is the reference.

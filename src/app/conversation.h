@@ -10,7 +10,7 @@
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
-namespace bolide::cli {
+namespace bolide {
 
 class Conversation {
  public:
@@ -42,4 +42,4 @@ Result<std::optional<ChatTemplate>> choose_template(const std::string& model_tem
 // "key=value" flags: a value that reads as JSON (true, 3, "x") is that, anything else a string.
 Result<nlohmann::ordered_json> template_variables(const std::vector<std::string>& flags);
 
-}  // namespace bolide::cli
+}  // namespace bolide

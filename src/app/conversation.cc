@@ -1,10 +1,10 @@
-#include "cli/conversation.h"
+#include "app/conversation.h"
 
 #include <fmt/format.h>
 
 #include "base/file.h"
 
-namespace bolide::cli {
+namespace bolide {
 
 void Conversation::add(std::string role, std::string content) {
   messages_.push_back({{"role", std::move(role)}, {"content", std::move(content)}});
@@ -73,4 +73,4 @@ Result<nlohmann::ordered_json> template_variables(const std::vector<std::string>
   return variables;
 }
 
-}  // namespace bolide::cli
+}  // namespace bolide
