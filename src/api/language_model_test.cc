@@ -166,8 +166,8 @@ TEST_P(LanguageModelTest, ReportsWhatItIsAndProgress) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Checkpoints, LanguageModelTest, ::testing::Values("qwen2", "llama-gguf-q4_0", "mixtral"),
-                         [](const auto& test) {
-                           std::string name(test.param);
+                         [](const auto& parameter) {
+                           std::string name(parameter.param);
                            std::replace(name.begin(), name.end(), '-', '_');
                            return name;
                          });

@@ -47,7 +47,8 @@ Result<std::vector<int32_t>> Conversation::encode(int32_t tokens_max, int* dropp
   }
 }
 
-Result<std::optional<ChatTemplate>> choose_template(const std::string& model_template, const std::string& file, bool raw) {
+Result<std::optional<ChatTemplate>> choose_template(const std::string& model_template, const std::string& file,
+                                                    bool raw) {
   if (raw) return std::optional<ChatTemplate>();
   if (!file.empty()) {
     BOLIDE_TRY(std::string source, read_file(file, 4u << 20));

@@ -36,7 +36,8 @@ class Conversation {
 };
 
 // The model's template, or the file's; std::nullopt with `raw` or if there is none.
-Result<std::optional<ChatTemplate>> choose_template(const std::string& model_template, const std::string& file, bool raw);
+Result<std::optional<ChatTemplate>> choose_template(const std::string& model_template, const std::string& file,
+                                                    bool raw);
 
 // "key=value" flags: a value that reads as JSON (true, 3, "x") is that, anything else a string.
 Result<nlohmann::ordered_json> template_variables(const std::vector<std::string>& flags);

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "app/engine.h"
+#include "base/log.h"
 #include "formats/tokenizer_gguf.h"
 #include "formats/tokenizer_json.h"
 #include "formats/tokenizer_model.h"
@@ -15,13 +17,16 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double ms_between(Clock::time_point a, Clock::time_point b) { return std::chrono::duration<double, std::milli>(b - a).count(); }
+double ms_between(Clock::time_point a, Clock::time_point b) {
+  return std::chrono::duration<double, std::milli>(b - a).count();
+}
 
 // Beyond this the cache would be sized for contexts that few prompts need; --context asks for more.
 constexpr int64_t kDefaultContextMax = 4096;
 
 void add_unique(std::vector<int32_t>& ids, int64_t id) {
-  if (id >= 0 && id <= INT32_MAX && std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(static_cast<int32_t>(id));
+  if (id >= 0 && id <= INT32_MAX && std::find(ids.begin(), ids.end(), id) == ids.end())
+    ids.push_back(static_cast<int32_t>(id));
 }
 
 // Every id that ends a text: the configuration's list, the tokenizer's, GGUF's end of turn.
@@ -30,7 +35,8 @@ std::vector<int32_t> stop_ids_of(const LoadedModel& loaded, const Tokenizer& tok
   for (const int64_t id : loaded.generation.eos_ids) add_unique(ids, id);
   if (const auto id = tokenizer.eos_id()) add_unique(ids, *id);
   if (loaded.tokenizer.gguf.has_value())
-    for (const auto& id : {loaded.tokenizer.gguf->eot_id, loaded.tokenizer.gguf->eom_id}) add_unique(ids, id.value_or(-1));
+    for (const auto& id : {loaded.tokenizer.gguf->eot_id, loaded.tokenizer.gguf->eom_id})
+      add_unique(ids, id.value_or(-1));
   return ids;
 }
 
@@ -41,8 +47,9 @@ void leave_inputs_alone(Graph& graph) {
 
 Result<> vocab_fits(const Tokenizer& tokenizer, int64_t vocab, const std::string& name) {
   if (tokenizer.vocab_size() <= vocab) return {};
-  return error(Code::kInvalid, fmt::format("{}: the tokenizer has {} tokens, the embedding {} rows: they belong to different models", name,
-                                           tokenizer.vocab_size(), vocab));
+  return error(Code::kInvalid,
+               fmt::format("{}: the tokenizer has {} tokens, the embedding {} rows: they belong to different models",
+                           name, tokenizer.vocab_size(), vocab));
 }
 
 }  // namespace
@@ -57,7 +64,8 @@ Result<Tokenizer> make_tokenizer(const LoadedModel& loaded) {
   } else if (!assets.tokenizer_model.empty()) {
     BOLIDE_TRY(spec, parse_tokenizer_model(as_bytes(assets.tokenizer_model)).context("tokenizer.model"));
   } else {
-    return error(Code::kNotFound, fmt::format("{}: there is no tokenizer (tokenizer.json or tokenizer.model)", loaded.path.string()));
+    return error(Code::kNotFound,
+                 fmt::format("{}: there is no tokenizer (tokenizer.json or tokenizer.model)", loaded.path.string()));
   }
   if (!assets.tokenizer_config_json.empty())
     BOLIDE_TRY(apply_tokenizer_config(spec, assets.tokenizer_config_json).context("tokenizer_config.json"));
@@ -70,43 +78,88 @@ Result<Graph> build_graph(const LoadedModel& loaded, ComputeMode dtype) {
   return build_decoder(spec, *family, *loaded.weights, dtype);
 }
 
+const KernelRegistry& kernels_for(const ModelOptions& options) {
+  return options.deterministic ? batch_invariant_cpu_kernels() : cpu_kernels();
+}
+
+Result<Prepared> prepare_checkpoint(const std::filesystem::path& path, const ModelOptions& options,
+                                    const DeviceInfo& device) {
+  BOLIDE_TRY(LoadedModel loaded, load_model(path, {options.config}));
+  BOLIDE_TRY(Graph graph, build_graph(loaded, options.dtype));
+  const PassContext context{&kernels_for(options), &device};
+  BOLIDE_TRY(std::vector<PassRecord> passes, run_passes(graph, default_passes(), context, options.skip_passes));
+  return Prepared{std::move(loaded), std::move(graph), std::move(passes), {}};
+}
+
+RunnerOptions runner_options_of(const ModelOptions& options, int64_t context_max) {
+  RunnerOptions runner;
+  runner.context =
+      options.context > 0 ? options.context : static_cast<int32_t>(std::min(context_max, kDefaultContextMax));
+  runner.sequences = options.sequences;
+  runner.tokens_per_step = std::max(options.tokens_per_step, options.sequences);
+  runner.block_tokens = options.block_tokens;
+  runner.kv_dtype = options.kv_dtype;
+  return runner;
+}
+
+Result<WeightStore> make_weights(const Prepared& prepared, const DeviceInfo& device, const SymbolValues& sizes,
+                                 int* repacked, const ModelOptions& options,
+                                 const FunctionRef<void(PackProgress)>* progress) {
+  Workers workers(device.threads);
+  BOLIDE_TRY(const auto uses, choose_packings(prepared.graph, kernels_for(options), device, sizes));
+  *repacked = 0;
+  if (prepared.loaded.weights != nullptr)
+    return WeightStore::pack(prepared.graph, uses, *prepared.loaded.weights, workers, progress);
+  return WeightStore::adopt(prepared.graph, uses, prepared.packed, workers, repacked);
+}
+
 Result<Model> open_model(const std::filesystem::path& path, const ModelOptions& options,
                          const FunctionRef<void(PackProgress)>* progress) {
   const auto start = Clock::now();
   BOLIDE_TRY(std::unique_ptr<Device> device, make_cpu_device(options.threads, options.isa));
-  BOLIDE_TRY(LoadedModel loaded, load_model(path, {options.config}));
-  BOLIDE_TRY(Graph graph, build_graph(loaded, options.dtype));
-  if (!options.round_inputs) leave_inputs_alone(graph);
-  BOLIDE_TRY(Tokenizer tokenizer, make_tokenizer(loaded).context(loaded.path.string()));
-  BOLIDE_TRY(const GraphFacts facts, facts_of(graph));
-  BOLIDE_TRY(vocab_fits(tokenizer, facts.vocab, loaded.path.string()));
-  const KernelRegistry& kernels = options.deterministic ? batch_invariant_cpu_kernels() : cpu_kernels();
-  const PassContext context{&kernels, &device->info()};
-  BOLIDE_TRY(std::vector<PassRecord> passes, run_passes(graph, default_passes(), context, options.skip_passes));
-
+  const bool engine = is_engine(path);
+  BOLIDE_TRY(Prepared prepared,
+             engine ? read_engine(path, options) : prepare_checkpoint(path, options, device->info()));
+  if (!options.round_inputs) leave_inputs_alone(prepared.graph);
+  LoadedModel& loaded = prepared.loaded;
+  BOLIDE_TRY(Tokenizer tokenizer, make_tokenizer(loaded).context(path.string()));
+  BOLIDE_TRY(const GraphFacts facts, facts_of(prepared.graph));
+  BOLIDE_TRY(vocab_fits(tokenizer, facts.vocab, path.string()));
   BOLIDE_TRY(const int64_t context_max, loaded.config.integer_or("max_position_embeddings", kDefaultContextMax));
-  RunnerOptions runner_options;
-  runner_options.context = options.context > 0 ? options.context : static_cast<int32_t>(std::min(context_max, kDefaultContextMax));
-  runner_options.sequences = options.sequences;
-  runner_options.tokens_per_step = std::max(options.tokens_per_step, options.sequences);
-  runner_options.block_tokens = options.block_tokens;
-  runner_options.kv_dtype = options.kv_dtype;
+  const RunnerOptions runner_options = runner_options_of(options, context_max);
   PlanSet::Limits limits;
   limits.sizes[Symbol::kTokens] = runner_options.tokens_per_step;
   limits.sizes[Symbol::kSequences] = runner_options.sequences;
   limits.sizes[Symbol::kRows] = options.rows_max > 0 ? options.rows_max : runner_options.sequences;
 
   const auto packing = Clock::now();
-  Workers workers(device->info().threads);
-  BOLIDE_TRY(PlanSet plans, PlanSet::make(std::move(graph), *loaded.weights, kernels, device->info(), limits, workers, progress));
-  const auto packed = Clock::now();
+  int repacked = 0;
+  auto packed =
+      make_weights(prepared, device->info(), limits.sizes, &repacked, options, progress).context(path.string());
+  BOLIDE_TRY(WeightStore weights, std::move(packed));
+  if (repacked > 0)
+    log::warning("engine was made for another processor: replanned and repacked",
+                 {{"weights", repacked}, {"processor", device->info().name}});
+  BOLIDE_TRY(PlanSet plans, PlanSet::make(std::move(prepared.graph), std::move(weights), kernels_for(options),
+                                          device->info(), limits));
+  const auto done = Clock::now();
   BOLIDE_TRY(Runner runner, Runner::make(std::move(plans), runner_options, *device));
 
   std::vector<int32_t> stop_ids = stop_ids_of(loaded, tokenizer);
-  const LoadTimes times{ms_between(start, packing), ms_between(packing, packed), ms_between(start, Clock::now())};
-  return Model{loaded.name, loaded.format, loaded.config, loaded.generation, loaded.chat_template, std::move(device),
-               std::move(tokenizer), std::make_unique<Runner>(std::move(runner)), std::move(passes), std::move(stop_ids),
-               context_max, times};
+  const LoadTimes times{ms_between(start, packing), ms_between(packing, done), ms_between(start, Clock::now())};
+  return Model{loaded.name,
+               engine ? "engine" : loaded.format,
+               loaded.config,
+               loaded.generation,
+               loaded.chat_template,
+               std::move(device),
+               std::move(tokenizer),
+               std::make_unique<Runner>(std::move(runner)),
+               std::move(prepared.passes),
+               std::move(stop_ids),
+               context_max,
+               times,
+               repacked};
 }
 
 }  // namespace bolide

@@ -1,5 +1,5 @@
-// Model: a path in, something that answers out. Loads any format, builds the graph, runs the passes, plans, packs, makes
-// the cache: what run, bench, profile, eval and the C++ API start from.
+// Model: a path in, something that answers out. Loads any format, builds the graph, runs the passes, plans, packs,
+// makes the cache: what run, bench, profile, eval and the C++ API start from.
 //
 // Thread rules: one thread per Model.
 #pragma once
@@ -17,30 +17,23 @@
 namespace bolide {
 
 struct ModelOptions {
-  std::filesystem::path config;      // read in place of the folder's config.json
-  int threads = 0;                   // 0: the cores this cgroup may use
-  std::optional<Isa> isa;            // a lower level than the processor has
+  std::filesystem::path config;  // read in place of the folder's config.json
+  int threads = 0;               // 0: the cores this cgroup may use
+  std::optional<Isa> isa;        // a lower level than the processor has
   ComputeMode dtype = ComputeMode::kAuto;
-  int32_t context = 0;               // tokens a sequence may hold; 0: the model's own, at most 4096
+  int32_t context = 0;  // tokens a sequence may hold; 0: the model's own, at most 4096
   int32_t sequences = 1;
   int32_t tokens_per_step = 512;
-  int32_t rows_max = 0;              // logits of a step; 0: one a sequence
+  int32_t rows_max = 0;  // logits of a step; 0: one a sequence
   int32_t block_tokens = 16;
   DType kv_dtype = DType::kBF16;
-  bool deterministic = false;        // only kernels whose arithmetic does not depend on the tokens of a step
+  bool deterministic = false;  // only kernels whose arithmetic does not depend on the tokens of a step
   std::set<std::string> skip_passes;
   // False: inputs of Linears that the checkpoint wants rounded (compressed-tensors fp8) are left alone, which shows
   // the weights by themselves.
   bool round_inputs = true;
+  bool verify = false;  // engines: check the weights' checksums too
 };
-
-// What the graph passes did, for inspect.
-struct GraphHistory {
-  std::vector<PassRecord> passes;
-};
-
-// Sees the graph as built and after each pass.
-using GraphObserver = FunctionRef<void(std::string_view pass, const Graph&)>;
 
 struct LoadTimes {
   double read_ms = 0;  // files, tokenizer, graph, passes
@@ -50,20 +43,21 @@ struct LoadTimes {
 
 struct Model {
   std::string name;
-  std::string format;                // "gguf", "safetensors", "engine"
+  std::string format;  // "gguf", "safetensors", "engine"
   ModelConfig config;
   GenerationConfig generation;
-  std::string chat_template;         // Jinja, or empty
+  std::string chat_template;  // Jinja, or empty
   std::unique_ptr<Device> device;
   Tokenizer tokenizer;
   std::unique_ptr<Runner> runner;
   std::vector<PassRecord> passes;
-  std::vector<int32_t> stop_ids;     // all end-of-text ids
-  int64_t context_max = 0;           // the model's own
+  std::vector<int32_t> stop_ids;  // all end-of-text ids
+  int64_t context_max = 0;        // the model's own
   LoadTimes times;
+  int repacked = 0;  // weights of an engine that this processor wants in another layout
 };
 
-// Errors are for the user: which file, what, and the remedy.
+// Opens a GGUF file, a Hugging Face folder or an engine. Errors are for the user: which file, what, and the remedy.
 Result<Model> open_model(const std::filesystem::path& path, const ModelOptions& options,
                          const FunctionRef<void(PackProgress)>* progress = nullptr);
 

@@ -22,6 +22,7 @@ Result<ModelOptions> to_model_options(const ModelConfigFlags& flags) {
                                           : ComputeMode::kAuto;
   options.kv_dtype = flags.kv_type == "f32" ? DType::kF32 : DType::kBF16;
   options.deterministic = flags.deterministic;
+  options.verify = flags.verify;
   options.context = flags.context;
   options.block_tokens = flags.block_tokens;
   std::string_view rest = flags.skip_passes;

@@ -18,6 +18,7 @@ struct ModelConfigFlags {
   std::string dtype = "auto";
   std::string kv_type = "bf16";
   bool deterministic = false;
+  bool verify = false;
   int32_t context = 0;
   int32_t block_tokens = 16;
   std::string config;
@@ -36,6 +37,7 @@ inline constexpr Option<ModelConfigFlags> kModelOptions[] = {
      {.choices = "auto|f32|bf16|int8"},
      "arithmetic of matrix products; auto: what the weights are made for"},
     {"kv_type", &ModelConfigFlags::kv_type, {.choices = "bf16|f32"}, "element type of the KV cache"},
+    {"verify", &ModelConfigFlags::verify, {}, "check the checksums of an engine's weights before running it"},
     {"deterministic",
      &ModelConfigFlags::deterministic,
      {},

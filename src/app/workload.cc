@@ -21,7 +21,8 @@ std::vector<int32_t> random_tokens(int32_t count, int64_t vocab, uint64_t seed) 
 // Sequences that give their blocks back whatever happens.
 class Batch {
  public:
-  Batch(Runner& runner, const WorkloadOptions& options, int32_t tokens) : runner_(runner), sequences_(static_cast<size_t>(options.batch)) {
+  Batch(Runner& runner, const WorkloadOptions& options, int32_t tokens)
+      : runner_(runner), sequences_(static_cast<size_t>(options.batch)) {
     for (size_t i = 0; i < sequences_.size(); ++i) {
       sequences_[i].tokens = random_tokens(tokens, runner.vocab(), options.seed + i);
       sequences_[i].request = i;
@@ -91,7 +92,8 @@ Result<WorkloadCost> cost_of_workload(Model& model, const WorkloadOptions& optio
     cost.prompt.flops += chunk.flops;
   }
   if (options.generate > 0)
-    cost.decode = cost_of_step(graph, SymbolValues{{options.batch, options.batch, options.batch}}, options.depth + options.generate / 2.);
+    cost.decode = cost_of_step(graph, SymbolValues{{options.batch, options.batch, options.batch}},
+                               options.depth + options.generate / 2.);
   return cost;
 }
 

@@ -10,10 +10,10 @@
 namespace bolide {
 
 struct WorkloadOptions {
-  int32_t prompt = 512;   // tokens of a prompt; 0: none
-  int32_t generate = 128; // decode steps; 0: none
-  int32_t batch = 1;      // sequences
-  int32_t depth = 0;      // cached tokens before the decode (and before the prompt)
+  int32_t prompt = 512;    // tokens of a prompt; 0: none
+  int32_t generate = 128;  // decode steps; 0: none
+  int32_t batch = 1;       // sequences
+  int32_t depth = 0;       // cached tokens before the decode (and before the prompt)
   uint64_t seed = 1;
 };
 

@@ -50,8 +50,9 @@ constexpr std::string_view kLfsMagic = "version https://git-lfs.github.com/spec/
 
 Result<> refuse_lfs_pointer(const std::filesystem::path& path, std::string_view contents) {
   if (!contents.starts_with(kLfsMagic)) return {};
-  return error(Code::kInvalid,
-               fmt::format("{}: is a Git LFS pointer, not the file itself; run `git lfs pull` in its folder", path.string()));
+  return error(
+      Code::kInvalid,
+      fmt::format("{}: is a Git LFS pointer, not the file itself; run `git lfs pull` in its folder", path.string()));
 }
 
 }  // namespace
@@ -131,7 +132,9 @@ Result<AtomicFile> AtomicFile::create(const std::filesystem::path& path) {
 }
 
 AtomicFile::AtomicFile(AtomicFile&& other) noexcept
-    : path_(std::move(other.path_)), temporary_(std::move(other.temporary_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
+    : path_(std::move(other.path_)),
+      temporary_(std::move(other.temporary_)),
+      descriptor_(std::exchange(other.descriptor_, -1)) {}
 
 AtomicFile::~AtomicFile() {
   if (descriptor_ < 0) return;
@@ -150,7 +153,8 @@ Result<> AtomicFile::append(Bytes bytes) {
 }
 
 Result<> AtomicFile::commit() {
-  if (::fsync(descriptor_) != 0 || ::rename(temporary_.c_str(), path_.c_str()) != 0) return errno_error(path_, "cannot be written");
+  if (::fsync(descriptor_) != 0 || ::rename(temporary_.c_str(), path_.c_str()) != 0)
+    return errno_error(path_, "cannot be written");
   ::close(std::exchange(descriptor_, -1));
   return {};
 }

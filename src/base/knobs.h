@@ -14,18 +14,11 @@
 namespace bolide {
 
 struct Knobs {
-  std::string isa;              // BOLIDE_ISA
-  int64_t threads = 0;          // BOLIDE_THREADS
   std::string log = "warning";  // BOLIDE_LOG
 };
 
 // The knob of row `name` is the environment variable BOLIDE_NAME.
 inline constexpr Option<Knobs> kKnobs[] = {
-    {"isa",
-     &Knobs::isa,
-     {.choices = "|scalar|avx2|avx512|vnni|amx"},
-     "use no instruction set above this one; empty: the best there is"},
-    {"threads", &Knobs::threads, {.min = 0, .max = 1024}, "threads of each pool; 0: one per usable core"},
     {"log", &Knobs::log, {.choices = "debug|info|warning|error|off"}, "lowest level of log records that are shown"},
 };
 

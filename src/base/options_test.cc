@@ -120,18 +120,18 @@ TEST(Knobs, ReadsTheEnvironmentGivenToIt) {
   const auto none = [](const char*) -> const char* { return nullptr; };
   const auto defaults = read_knobs(none);
   ASSERT_TRUE(defaults.has_value());
-  EXPECT_EQ(defaults->threads, 0);
+  EXPECT_EQ(defaults->log, "warning");
   const auto some = [](const char* name) -> const char* {
-    return std::string_view(name) == "BOLIDE_THREADS" ? "3" : nullptr;
+    return std::string_view(name) == "BOLIDE_LOG" ? "debug" : nullptr;
   };
   const auto set = read_knobs(some);
   ASSERT_TRUE(set.has_value());
-  EXPECT_EQ(set->threads, 3);
+  EXPECT_EQ(set->log, "debug");
   const auto wrong = read_knobs(
-      [](const char* name) -> const char* { return std::string_view(name) == "BOLIDE_ISA" ? "sse9" : nullptr; });
+      [](const char* name) -> const char* { return std::string_view(name) == "BOLIDE_LOG" ? "loud" : nullptr; });
   ASSERT_FALSE(wrong.has_value());
-  EXPECT_EQ(wrong.error().text.substr(0, 18), "BOLIDE_ISA is \"sse") << wrong.error().text;
-  EXPECT_NE(list_knobs(*set).find("BOLIDE_THREADS"), std::string::npos);
+  EXPECT_EQ(wrong.error().text.substr(0, 19), "BOLIDE_LOG is \"loud") << wrong.error().text;
+  EXPECT_NE(list_knobs(*set).find("BOLIDE_LOG"), std::string::npos);
 }
 
 }  // namespace

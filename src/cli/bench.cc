@@ -30,7 +30,10 @@ struct BenchFlags {
 
 constexpr Option<BenchFlags> kBenchOptions[] = {
     {"prompt", &BenchFlags::prompt, {.unit = "tokens", .min = 0, .max = 1 << 20}, "length of the prompt; 0: none"},
-    {"generate", &BenchFlags::generate, {.unit = "tokens", .min = 0, .max = 1 << 20}, "decode steps, from an empty context; 0: none"},
+    {"generate",
+     &BenchFlags::generate,
+     {.unit = "tokens", .min = 0, .max = 1 << 20},
+     "decode steps, from an empty context; 0: none"},
     {"batch", &BenchFlags::batch, {.unit = "sequences", .min = 1, .max = 4096}, "sequences that decode together"},
     {"depth", &BenchFlags::depth, {.unit = "tokens", .min = 0, .max = 1 << 20}, "tokens in the context beforehand"},
     {"repeat", &BenchFlags::repeat, {.min = 1, .max = 1000}, "measured runs after one that is not counted"},
@@ -39,7 +42,9 @@ constexpr Option<BenchFlags> kBenchOptions[] = {
     {"json", &BenchFlags::json, {}, "one JSON object on standard output"},
 };
 
-nlohmann::ordered_json to_json(const Stat& stat) { return {{"median", stat.median}, {"min", stat.min}, {"max", stat.max}}; }
+nlohmann::ordered_json to_json(const Stat& stat) {
+  return {{"median", stat.median}, {"min", stat.min}, {"max", stat.max}};
+}
 
 struct Measured {
   Stat prompt_tokens_per_s, decode_tokens_per_s, ttft_ms;
@@ -49,7 +54,8 @@ struct Measured {
 };
 
 void progress(const BenchFlags& flags, std::string_view what, int32_t done) {
-  if (is_terminal(2)) std::fprintf(stderr, "\r\x1b[K%.*s %d/%d", static_cast<int>(what.size()), what.data(), done, flags.repeat);
+  if (is_terminal(2))
+    std::fprintf(stderr, "\r\x1b[K%.*s %d/%d", static_cast<int>(what.size()), what.data(), done, flags.repeat);
 }
 
 Result<Measured> measure(Model& model, const BenchFlags& flags) {
@@ -99,7 +105,8 @@ nlohmann::ordered_json roofs_json(const MachineRoofs& roofs, int threads) {
   return out;
 }
 
-void print_json(const BenchFlags& flags, const Model& model, const Measured& m, const MachineRoofs* roofs, const Version& version) {
+void print_json(const BenchFlags& flags, const Model& model, const Measured& m, const MachineRoofs* roofs,
+                const Version& version) {
   const DeviceInfo& device = model.device->info();
   const Rates rates = rates_of(m, flags);
   nlohmann::ordered_json out = {{"model", model.name},
@@ -144,14 +151,18 @@ void print_text(const BenchFlags& flags, const Model& model, const Measured& m, 
   if (flags.prompt > 0) {
     line(fmt::format("prompt {}", flags.prompt), m.prompt_tokens_per_s, "tokens/s");
     line("first token", m.ttft_ms, "ms");
-    fmt::print("{:<22}{:>10.1f} GFLOP/s; {}; {}\n", "", rates.prompt_gflops, share(roofs, "fp32", device.threads, rates.prompt_gflops),
+    fmt::print("{:<22}{:>10.1f} GFLOP/s; {}; {}\n", "", rates.prompt_gflops,
+               share(roofs, "fp32", device.threads, rates.prompt_gflops),
                share(roofs, "int8", device.threads, rates.prompt_gflops));
   }
   if (flags.generate > 0) {
-    line(fmt::format("decode {}{}", flags.generate, flags.batch > 1 ? fmt::format(" x {}", flags.batch) : ""), m.decode_tokens_per_s, "tokens/s");
-    fmt::print("{:<22}{:>10.1f} GB/s; {}\n", "", rates.decode_gbytes, share(roofs, "memory_read", device.threads, rates.decode_gbytes));
+    line(fmt::format("decode {}{}", flags.generate, flags.batch > 1 ? fmt::format(" x {}", flags.batch) : ""),
+         m.decode_tokens_per_s, "tokens/s");
+    fmt::print("{:<22}{:>10.1f} GB/s; {}\n", "", rates.decode_gbytes,
+               share(roofs, "memory_read", device.threads, rates.decode_gbytes));
   }
-  fmt::print("{:<22}{:>10.1f} ms\n{:<22}{:>10}\n", "load", model.times.total_ms, "peak memory", format_bytes(m.peak_bytes));
+  fmt::print("{:<22}{:>10.1f} ms\n{:<22}{:>10}\n", "load", model.times.total_ms, "peak memory",
+             format_bytes(m.peak_bytes));
 }
 
 Result<> bench(const BenchFlags& flags, const Version& version) {

@@ -16,6 +16,7 @@ struct Outcome {
 };
 
 void add_run(CLI::App& app, Outcome& outcome);
+void add_build(CLI::App& app, Outcome& outcome);
 void add_inspect(CLI::App& app, Outcome& outcome);
 void add_bench(CLI::App& app, Outcome& outcome, const Version& version);
 void add_profile(CLI::App& app, Outcome& outcome);

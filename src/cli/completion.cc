@@ -77,7 +77,7 @@ void collect(const CLI::App& app, const std::string& path, std::vector<std::stri
 }
 
 // 'text' for bash and zsh.
-std::string quoted(std::string_view text) {
+std::string shell_quoted(std::string_view text) {
   std::string out = "'";
   for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return out + "'";
@@ -95,7 +95,7 @@ std::string fish_quoted(std::string_view text) {
 // "'bolide run --kv-type'|'bolide run -k'": a pattern of case.
 std::string pattern(const Command& command, const Flag& flag) {
   std::string out;
-  for (const std::string& name : flag.names) out += (out.empty() ? "" : "|") + quoted(command.path + " " + name);
+  for (const std::string& name : flag.names) out += (out.empty() ? "" : "|") + shell_quoted(command.path + " " + name);
   return out;
 }
 
@@ -104,7 +104,7 @@ std::string walk(const std::vector<Command>& commands) {
   std::string patterns;
   for (const Command& command : commands)
     for (const auto& [name, sentence] : command.subcommands)
-      patterns += (patterns.empty() ? "" : "|") + quoted(command.path + " " + name);
+      patterns += (patterns.empty() ? "" : "|") + shell_quoted(command.path + " " + name);
   return fmt::format("    case \"$where $word\" in\n      {}) where=\"$where $word\" ;;\n    esac\n", patterns);
 }
 
@@ -124,7 +124,7 @@ std::string bash_script(const std::vector<Command>& commands) {
         anything += (anything.empty() ? "" : "|") + pattern(command, flag);
       else
         out += fmt::format("    {}) COMPREPLY=($(compgen -W {} -- \"$cur\")); return ;;\n", pattern(command, flag),
-                           quoted(fmt::format("{}", fmt::join(flag.choices, " "))));
+                           shell_quoted(fmt::format("{}", fmt::join(flag.choices, " "))));
     }
   if (!anything.empty()) out += fmt::format("    {}) return ;;\n", anything);
   out += "  esac\n  case \"$where\" in\n";
@@ -133,10 +133,10 @@ std::string bash_script(const std::vector<Command>& commands) {
     for (const Flag& flag : command.flags) flags.insert(flags.end(), flag.names.begin(), flag.names.end());
     for (const auto& [name, sentence] : command.subcommands) words.push_back(name);
     out += fmt::format("    {})\n      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W {} -- \"$cur\"))\n",
-                       quoted(command.path), quoted(fmt::format("{}", fmt::join(flags, " "))));
+                       shell_quoted(command.path), shell_quoted(fmt::format("{}", fmt::join(flags, " "))));
     if (!words.empty())
       out += fmt::format("      else COMPREPLY=($(compgen -W {} -- \"$cur\"))\n",
-                         quoted(fmt::format("{}", fmt::join(words, " "))));
+                         shell_quoted(fmt::format("{}", fmt::join(words, " "))));
     out += "      fi ;;\n";
   }
   // Nothing found: readline offers file names.
@@ -151,7 +151,7 @@ std::string zsh_item(const std::string& name, const std::string& sentence) {
     else
       escaped += c == ':' ? std::string("\\:") : std::string(1, c);
   }
-  return quoted(escaped);
+  return shell_quoted(escaped);
 }
 
 std::string zsh_script(const std::vector<Command>& commands) {
@@ -175,9 +175,9 @@ std::string zsh_script(const std::vector<Command>& commands) {
     for (const Flag& flag : command.flags)
       for (const std::string& name : flag.names) flags += " " + zsh_item(name, flag.sentence);
     for (const auto& [name, sentence] : command.subcommands) words += " " + zsh_item(name, sentence);
-    for (const std::string& word : command.words) words += " " + quoted(word);
+    for (const std::string& word : command.words) words += " " + shell_quoted(word);
     out += fmt::format("    {})\n      if [[ $PREFIX == -* ]]; then items=({} ); _describe -o option items\n",
-                       quoted(command.path), flags);
+                       shell_quoted(command.path), flags);
     out +=
         words.empty() ? "      else _files\n" : fmt::format("      else items=({} ); _describe command items\n", words);
     out += "      fi ;;\n";

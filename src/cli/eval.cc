@@ -37,11 +37,17 @@ struct EvalFlags {
 
 constexpr Option<EvalFlags> kJson[] = {{"json", &EvalFlags::json, {}, "one JSON object on standard output"}};
 constexpr Option<EvalFlags> kWindows[] = {
-    {"window", &EvalFlags::window, {.unit = "tokens", .min = 1, .max = 1 << 20}, "each window starts from an empty context"},
+    {"window",
+     &EvalFlags::window,
+     {.unit = "tokens", .min = 1, .max = 1 << 20},
+     "each window starts from an empty context"},
     {"windows", &EvalFlags::windows, {.min = 0, .max = 1 << 30}, "how many windows at most; 0: the whole text"},
 };
 constexpr Option<EvalFlags> kSkip[] = {
-    {"skip", &EvalFlags::skip, {.unit = "tokens", .min = 0, .max = 1 << 20}, "tokens at a window's start that are not scored"},
+    {"skip",
+     &EvalFlags::skip,
+     {.unit = "tokens", .min = 0, .max = 1 << 20},
+     "tokens at a window's start that are not scored"},
 };
 constexpr Option<EvalFlags> kEngine[] = {
     {"model", &EvalFlags::engine, {}, "check this model or engine in place of the folder's own"},
@@ -73,14 +79,18 @@ Result<> perplexity(const EvalFlags& flags) {
   BOLIDE_TRY(const PerplexityResult result, measure_perplexity(model, text, options, &progress).context(flags.other));
   show_progress("");
   if (flags.json) {
-    const ordered_json out = {{"perplexity", result.perplexity}, {"standard_error", result.standard_error}, {"tokens", result.tokens},
-                              {"text_tokens", result.text_tokens}, {"windows", result.windows}, {"window", flags.window},
+    const ordered_json out = {{"perplexity", result.perplexity},
+                              {"standard_error", result.standard_error},
+                              {"tokens", result.tokens},
+                              {"text_tokens", result.text_tokens},
+                              {"windows", result.windows},
+                              {"window", flags.window},
                               {"skip", flags.skip}};
     std::cout << out.dump() << std::endl;
     return {};
   }
-  fmt::print("perplexity {:.4f} +/- {:.4f}, {} tokens scored in {} windows of {}\n", result.perplexity, result.standard_error,
-             result.tokens, result.windows, flags.window);
+  fmt::print("perplexity {:.4f} +/- {:.4f}, {} tokens scored in {} windows of {}\n", result.perplexity,
+             result.standard_error, result.tokens, result.windows, flags.window);
   return {};
 }
 
@@ -104,12 +114,13 @@ Result<> agree(const EvalFlags& flags, const std::string& text_file) {
   BOLIDE_TRY(const AgreeResult result, measure_agreement(model, reference, text, options, &progress));
   show_progress("");
   if (flags.json) {
-    const ordered_json out = {{"kl_mean", result.kl_mean}, {"kl_max", result.kl_max}, {"top1", result.top1}, {"tokens", result.tokens}};
+    const ordered_json out = {
+        {"kl_mean", result.kl_mean}, {"kl_max", result.kl_max}, {"top1", result.top1}, {"tokens", result.tokens}};
     std::cout << out.dump() << std::endl;
     return {};
   }
-  fmt::print("KL divergence {:.3g} nats, largest {:.3g}; same first choice {:.2f} % of {} tokens\n", result.kl_mean, result.kl_max,
-             100 * result.top1, result.tokens);
+  fmt::print("KL divergence {:.3g} nats, largest {:.3g}; same first choice {:.2f} % of {} tokens\n", result.kl_mean,
+             result.kl_max, 100 * result.top1, result.tokens);
   return {};
 }
 
@@ -124,7 +135,9 @@ struct Verdict {
 
 ordered_json number_or_null(double value) { return std::isfinite(value) ? ordered_json(value) : ordered_json(); }
 
-std::string folder_name(const std::string& folder) { return std::filesystem::weakly_canonical(folder).filename().string(); }
+std::string folder_name(const std::string& folder) {
+  return std::filesystem::weakly_canonical(folder).filename().string();
+}
 
 Verdict unreadable(const std::string& folder, const Error& failure) {
   Verdict verdict{folder_name(folder), false, failure.text, {}, {}};
@@ -140,10 +153,12 @@ Verdict golden_verdict(const std::string& folder, const GoldenOptions& options) 
   for (const GoldenCheck& check : result->checks) {
     verdict.json["checks"].push_back(
         {{"check", check.check}, {"got", number_or_null(check.got)}, {"limit", check.limit}, {"pass", check.pass()}});
-    if (!check.pass()) verdict.failures.push_back(fmt::format("{}: {:.3g}, limit {:.3g}", check.check, check.got, check.limit));
+    if (!check.pass())
+      verdict.failures.push_back(fmt::format("{}: {:.3g}, limit {:.3g}", check.check, check.got, check.limit));
   }
   if (const GoldenCheck* worst = result->worst())
-    verdict.summary = fmt::format("{} {:.2g} of {:.2g}, {} checks", worst->check, worst->got, worst->limit, result->checks.size());
+    verdict.summary =
+        fmt::format("{} {:.2g} of {:.2g}, {} checks", worst->check, worst->got, worst->limit, result->checks.size());
   return verdict;
 }
 
@@ -157,10 +172,14 @@ Verdict tokenizer_verdict(const std::string& folder) {
     compared += check.count;
     different += check.got;
     verdict.pass &= check.pass();
-    verdict.json["checks"].push_back(
-        {{"check", check.check}, {"got", check.got}, {"limit", check.limit}, {"pass", check.pass()}, {"count", check.count}});
+    verdict.json["checks"].push_back({{"check", check.check},
+                                      {"got", check.got},
+                                      {"limit", check.limit},
+                                      {"pass", check.pass()},
+                                      {"count", check.count}});
     if (!check.pass())
-      verdict.failures.push_back(fmt::format("{}: {} of {} differ; {}", check.check, check.got, check.count, check.first_difference));
+      verdict.failures.push_back(
+          fmt::format("{}: {} of {} differ; {}", check.check, check.got, check.count, check.first_difference));
   }
   verdict.json["pass"] = verdict.pass;
   verdict.summary = fmt::format("{} of {} results differ", different, compared);
@@ -216,7 +235,8 @@ void finish(Outcome& outcome, const Result<>& done) {
 }  // namespace
 
 void add_eval(CLI::App& app, Outcome& outcome) {
-  CLI::App* eval = app.add_subcommand("eval", "Measure how good a model's answers are, and check them against references");
+  CLI::App* eval =
+      app.add_subcommand("eval", "Measure how good a model's answers are, and check them against references");
   eval->footer(kFooter);
   eval->require_subcommand(1);
   auto flags = std::make_shared<EvalFlags>();
@@ -240,7 +260,8 @@ void add_eval(CLI::App& app, Outcome& outcome) {
   add_model_flags(*command, *flags);
   command->callback([flags, text, &outcome] { finish(outcome, agree(*flags, *text)); });
 
-  command = add_command(*eval, "golden", "Check checkpoints against the golden files in their folders (tools/golden makes them)");
+  command = add_command(*eval, "golden",
+                        "Check checkpoints against the golden files in their folders (tools/golden makes them)");
   command->add_option("folder", flags->folders, "folders with golden.json and golden.safetensors")->required();
   add_own(*command, *flags, kEngine);
   add_own(*command, *flags, kJson);
@@ -250,8 +271,10 @@ void add_eval(CLI::App& app, Outcome& outcome) {
     outcome.code = !pass ? report(pass.error()) : *pass ? 0 : 1;
   });
 
-  command = add_command(*eval, "tokenizer", "Check tokenizers and chat templates against the golden.json in their folders");
-  command->add_option("folder", flags->folders, "folders with tokenizer.json and golden.json, plain or .xz")->required();
+  command =
+      add_command(*eval, "tokenizer", "Check tokenizers and chat templates against the golden.json in their folders");
+  command->add_option("folder", flags->folders, "folders with tokenizer.json and golden.json, plain or .xz")
+      ->required();
   add_own(*command, *flags, kJson);
   command->callback([flags, &outcome] { outcome.code = report_verdicts(*flags, tokenizer_verdict) ? 0 : 1; });
 }

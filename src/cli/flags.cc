@@ -12,7 +12,8 @@ std::string help_text(const BoundOption& option) {
   std::string text(option.sentence);
   if (const std::string range = range_text(option); !range.empty()) text += fmt::format(" ({})", range);
   const std::string value = value_text(option);
-  if (!std::holds_alternative<bool*>(option.value) && !value.empty() && value != "\"\"") text += fmt::format(" [{}]", value);
+  if (!std::holds_alternative<bool*>(option.value) && !value.empty() && value != "\"\"")
+    text += fmt::format(" [{}]", value);
   return text;
 }
 

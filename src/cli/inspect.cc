@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/conversation.h"
+#include "app/engine.h"
 #include "app/workload.h"
 #include "base/knobs.h"
 #include "cli/cli.h"
@@ -32,34 +33,59 @@ struct InspectFlags {
   bool graph = false, plan = false, tensors = false, chat = false, knobs = false, options = false, full = false;
 };
 
-void print_summary(const LoadedModel& loaded) {
+// A tensor of a checkpoint, or a packed weight of an engine.
+struct TensorRow {
+  std::string name, type, shape;
+  int64_t elements = 0;
+  size_t bytes = 0;
+};
+
+std::vector<TensorRow> tensors_of(const Prepared& prepared) {
+  std::vector<TensorRow> rows;
+  if (const auto& weights = prepared.loaded.weights; weights != nullptr)
+    for (const std::string& name : weights->names()) {
+      const WeightInfo* info = weights->find(name);
+      rows.push_back({name, std::string(info->quant != nullptr ? info->quant->name : to_string(info->dtype)),
+                      to_string(info->shape), info->shape.elements(), info->byte_size()});
+    }
+  for (const StoredWeight& weight : prepared.packed) {
+    const Value& value = prepared.graph.value(weight.value);
+    rows.push_back({to_string(std::span(value.parts)),
+                    fmt::format("{}{}", to_string(value.type).substr(0, to_string(value.type).find('[')),
+                                weight.packing == nullptr ? "" : fmt::format(" ({})", weight.packing->name)),
+                    to_string(weight.view.shape), weight.view.shape.elements(), weight.bytes});
+  }
+  return rows;
+}
+
+void print_summary(const Prepared& prepared) {
+  const LoadedModel& loaded = prepared.loaded;
   size_t bytes = 0;
   int64_t elements = 0;
   std::map<std::string, std::pair<int, size_t>> types;
-  for (const std::string& name : loaded.weights->names()) {
-    const WeightInfo* info = loaded.weights->find(name);
-    bytes += info->byte_size();
-    elements += info->shape.elements();
-    auto& [count, size] = types[std::string(info->quant != nullptr ? info->quant->name : to_string(info->dtype))];
+  const std::vector<TensorRow> tensors = tensors_of(prepared);
+  for (const TensorRow& row : tensors) {
+    bytes += row.bytes;
+    elements += row.elements;
+    auto& [count, size] = types[row.type];
     ++count;
-    size += info->byte_size();
+    size += row.bytes;
   }
   fmt::print("{:<14}{}\n{:<14}{} ({})\n", "name", loaded.name, "file", loaded.path.string(), loaded.format);
   if (const auto architecture = loaded.config.architecture()) fmt::print("{:<14}{}\n", "architecture", *architecture);
-  fmt::print("{:<14}{:.1f} M in {} tensors, {}\n", "parameters", static_cast<double>(elements) / 1e6, loaded.weights->names().size(),
+  fmt::print("{:<14}{:.1f} M in {} tensors, {}\n", "parameters", static_cast<double>(elements) / 1e6, tensors.size(),
              format_bytes(static_cast<int64_t>(bytes)));
   for (const auto& [type, sum] : types)
     fmt::print("{:<14}{}: {} tensors, {}\n", "", type, sum.first, format_bytes(static_cast<int64_t>(sum.second)));
-  fmt::print("{:<14}{}\n", "chat template", loaded.chat_template.empty() ? "none" : fmt::format("{} characters", loaded.chat_template.size()));
+  fmt::print("{:<14}{}\n", "chat template",
+             loaded.chat_template.empty() ? "none" : fmt::format("{} characters", loaded.chat_template.size()));
   fmt::print("\n{}\n", loaded.config.to_text());
 }
 
-void print_tensors(const LoadedModel& loaded) {
-  for (const std::string& name : loaded.weights->names()) {
-    const WeightInfo* info = loaded.weights->find(name);
-    fmt::print("{:<60} {:<8} {:<18} {}\n", name, info->quant != nullptr ? info->quant->name : to_string(info->dtype), to_string(info->shape),
-               format_bytes(static_cast<int64_t>(info->byte_size())));
-  }
+void print_tensors(const Prepared& prepared) {
+  for (const TensorRow& row : tensors_of(prepared))
+    fmt::print("{:<60} {:<8} {:<18} {}\n", row.name, row.type, row.shape,
+               format_bytes(static_cast<int64_t>(row.bytes)));
 }
 
 // Nodes of the first layer, by op; the layers of a decoder are alike.
@@ -87,7 +113,8 @@ Result<> inspect_graph(const LoadedModel& loaded, const ModelOptions& options, b
   print_graph("as built", graph, full);
   const PassContext context{&cpu_kernels(), &device->info()};
   const auto show = [&](const PassRecord& record, const Graph& after) {
-    const std::string title = record.skipped ? fmt::format("{} (skipped)", record.name) : fmt::format("{}: {}", record.name, record.rewrites);
+    const std::string title =
+        record.skipped ? fmt::format("{} (skipped)", record.name) : fmt::format("{}: {}", record.name, record.rewrites);
     print_graph(title, after, full && record.rewrites > 0);
   };
   const FunctionRef<void(const PassRecord&, const Graph&)> observer(show);
@@ -115,13 +142,15 @@ Result<> inspect_plan(const std::string& path, const ModelOptions& options, int3
     }
     for (const Operand& operand : step.out) out.push_back(operand.type);
     const Cost cost = cost_of(node.op, in, out, sizes, tokens);
-    table.add({node.name, std::string(op_name(node.op)), std::string(step.kernel->name), packing, cost.bytes / 1024, cost.flops / 1e6,
-               step.out.empty() ? 0. : static_cast<double>(step.out[0].offset)});
+    table.add({node.name, std::string(op_name(node.op)), std::string(step.kernel->name), packing, cost.bytes / 1024,
+               cost.flops / 1e6, step.out.empty() ? 0. : static_cast<double>(step.out[0].offset)});
   }
   const WeightStore& weights = model.runner->plans().weights();
-  fmt::print("bucket T={} S={} R={}: {} steps, arena {} + workspace {}, weights {} ({} of them packed copies)\n{}", plan->bucket[Symbol::kTokens],
-             plan->bucket[Symbol::kSequences], plan->bucket[Symbol::kRows], plan->steps.size(), format_bytes(static_cast<int64_t>(plan->values_bytes)),
-             format_bytes(static_cast<int64_t>(plan->workspace_bytes)), format_bytes(static_cast<int64_t>(weights.bytes())),
+  fmt::print("bucket T={} S={} R={}: {} steps, arena {} + workspace {}, weights {} ({} of them packed copies)\n{}",
+             plan->bucket[Symbol::kTokens], plan->bucket[Symbol::kSequences], plan->bucket[Symbol::kRows],
+             plan->steps.size(), format_bytes(static_cast<int64_t>(plan->values_bytes)),
+             format_bytes(static_cast<int64_t>(plan->workspace_bytes)),
+             format_bytes(static_cast<int64_t>(weights.bytes())),
              format_bytes(static_cast<int64_t>(weights.anonymous_bytes())), table.to_text());
   return {};
 }
@@ -130,7 +159,8 @@ Result<> inspect_tokens(const LoadedModel& loaded, const std::string& text) {
   BOLIDE_TRY(const Tokenizer tokenizer, make_tokenizer(loaded));
   BOLIDE_TRY(const auto ids, tokenizer.encode(text));
   for (const int32_t id : ids) {
-    const std::string quoted = nlohmann::json(tokenizer.token_bytes(id)).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    const std::string quoted =
+        nlohmann::json(tokenizer.token_bytes(id)).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
     fmt::print("{:>8}  {}\n", id, quoted);
   }
   fmt::print("{} tokens\n", ids.size());
@@ -140,7 +170,9 @@ Result<> inspect_tokens(const LoadedModel& loaded, const std::string& text) {
 Result<> inspect_template(const LoadedModel& loaded, const InspectFlags& flags) {
   BOLIDE_TRY(const Tokenizer tokenizer, make_tokenizer(loaded));
   BOLIDE_TRY(auto chat_template, choose_template(loaded.chat_template, flags.template_file, false));
-  if (!chat_template.has_value()) return error(Code::kNotFound, fmt::format("{}: the model has no chat template; give one with --template-file", flags.path));
+  if (!chat_template.has_value())
+    return error(Code::kNotFound,
+                 fmt::format("{}: the model has no chat template; give one with --template-file", flags.path));
   BOLIDE_TRY(auto variables, template_variables(flags.template_args));
   fmt::print("{}\n\n--- a conversation rendered with it ---\n", chat_template->source());
   Conversation conversation(tokenizer, std::move(chat_template), std::move(variables));
@@ -149,6 +181,18 @@ Result<> inspect_template(const LoadedModel& loaded, const InspectFlags& flags) 
   conversation.add("user", "Tell me a joke.");
   BOLIDE_TRY(const std::string text, conversation.render());
   fmt::print("{}\n", text);
+  return {};
+}
+
+Result<> inspect_loaded(const CLI::App& app, const InspectFlags& flags, const ModelOptions& options,
+                        const Prepared& prepared) {
+  if (flags.graph && prepared.loaded.weights == nullptr)
+    return print_graph("as stored", prepared.graph, flags.full), ok();
+  if (flags.graph) return inspect_graph(prepared.loaded, options, flags.full);
+  if (flags.tensors) return print_tensors(prepared), ok();
+  if (app.count("--tokens") > 0) return inspect_tokens(prepared.loaded, flags.tokens);
+  if (flags.chat) return inspect_template(prepared.loaded, flags);
+  print_summary(prepared);
   return {};
 }
 
@@ -166,13 +210,12 @@ Result<> inspect(const CLI::App& app, const InspectFlags& flags) {
   if (flags.path.empty()) return error(Code::kInvalid, "inspect needs a MODEL");
   BOLIDE_TRY(const ModelOptions options, to_model_options(flags.model));
   if (flags.plan) return inspect_plan(flags.path, options, flags.tokens_in_step);
-  BOLIDE_TRY(const LoadedModel loaded, load_model(flags.path, {options.config}));
-  if (flags.graph) return inspect_graph(loaded, options, flags.full);
-  if (flags.tensors) return print_tensors(loaded), ok();
-  if (app.count("--tokens") > 0) return inspect_tokens(loaded, flags.tokens);
-  if (flags.chat) return inspect_template(loaded, flags);
-  print_summary(loaded);
-  return {};
+  if (is_engine(flags.path)) {
+    BOLIDE_TRY(const Prepared engine, read_engine(flags.path, options));
+    return inspect_loaded(app, flags, options, engine);
+  }
+  BOLIDE_TRY(LoadedModel loaded, load_model(flags.path, {options.config}));
+  return inspect_loaded(app, flags, options, Prepared{std::move(loaded), {}, {}, {}});
 }
 
 }  // namespace
@@ -185,12 +228,15 @@ void add_inspect(CLI::App& app, Outcome& outcome) {
   command->add_flag("--graph", flags->graph, "operators per layer before and after each pass");
   command->add_flag("--full", flags->full, "with --graph: the whole graph as text");
   command->add_flag("--plan", flags->plan, "the kernel, packing, bytes and FLOPs of each step");
-  command->add_option("--tokens-in-step", flags->tokens_in_step, "with --plan: tokens of the step that is planned [1]")->check(CLI::Range(1, 65536));
+  command->add_option("--tokens-in-step", flags->tokens_in_step, "with --plan: tokens of the step that is planned [1]")
+      ->check(CLI::Range(1, 65536));
   command->add_flag("--tensors", flags->tensors, "every tensor with type and shape");
   command->add_option("--tokens", flags->tokens, "how this text is tokenised");
   command->add_flag("--template", flags->chat, "the chat template and a conversation rendered with it");
-  command->add_option("--template-file", flags->template_file, "with --template: this Jinja file instead of the model's");
-  command->add_option("--template-arg", flags->template_args, "with --template: KEY=VALUE (may be repeated)")->allow_extra_args(false);
+  command->add_option("--template-file", flags->template_file,
+                      "with --template: this Jinja file instead of the model's");
+  command->add_option("--template-arg", flags->template_args, "with --template: KEY=VALUE (may be repeated)")
+      ->allow_extra_args(false);
   command->add_flag("--knobs", flags->knobs, "debug settings that the environment may have");
   command->add_flag("--options", flags->options, "the options that models are opened with, with their values");
   const auto model = bind_options(flags->model, kModelOptions);

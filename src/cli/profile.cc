@@ -77,7 +77,8 @@ class Recorder {
     row.kernel = s.kernel->name;
     row.seconds.push_back(seconds);
     clock_us_ += seconds * 1e6;
-    if (trace_ != nullptr) trace_->push_back({fmt::format("{} ({})", row.name, row.kernel), clock_us_ - seconds * 1e6, seconds * 1e6});
+    if (trace_ != nullptr)
+      trace_->push_back({fmt::format("{} ({})", row.name, row.kernel), clock_us_ - seconds * 1e6, seconds * 1e6});
   }
 
   void set_trace(std::vector<TraceEvent>* trace) { trace_ = trace; }
@@ -98,7 +99,7 @@ class Recorder {
 
 struct Phase {
   std::string name;
-  std::vector<Row> rows;  // executions of one step of the phase
+  std::vector<Row> rows;    // executions of one step of the phase
   double wall_seconds = 0;  // of one execution of all steps
 };
 
@@ -113,7 +114,10 @@ std::vector<Sum> sums(const Phase& phase, const std::string& by) {
   std::vector<Sum> out;
   std::map<std::string, size_t> index;
   for (const Row& row : phase.rows) {
-    const std::string key = by == "step" ? row.name : by == "layer" ? row.layer : by == "operator" ? row.op : row.kernel;
+    const std::string key = by == "step"       ? row.name
+                            : by == "layer"    ? row.layer
+                            : by == "operator" ? row.op
+                                               : row.kernel;
     const auto [it, fresh] = index.try_emplace(key, out.size());
     if (fresh) out.push_back({key, by == "step" ? row.kernel : "", 0, {}, 0});
     Sum& sum = out[it->second];
@@ -143,7 +147,14 @@ struct Roofs {
 };
 
 Table table_of(const Phase& phase, const std::string& by, const Roofs& roofs) {
-  Table table({{by}, {"kernel"}, {"count", 0}, {"us", 2}, {"share_percent", 1}, {"gb_per_s", 1}, {"gflop_per_s", 1}, {"roof_percent", 0}});
+  Table table({{by},
+               {"kernel"},
+               {"count", 0},
+               {"us", 2},
+               {"share_percent", 1},
+               {"gb_per_s", 1},
+               {"gflop_per_s", 1},
+               {"roof_percent", 0}});
   double total = 0;
   for (const Sum& sum : sums(phase, by)) total += sum.seconds;
   for (const Sum& sum : sums(phase, by))
@@ -157,23 +168,33 @@ Result<Phase> profile_phase(Model& model, const ProfileFlags& flags, bool prompt
   const WorkloadOptions workload{prompt ? flags.prompt : 0, prompt ? 0 : flags.generate, flags.batch, flags.depth, 1};
   const double context = flags.depth + (prompt ? flags.prompt : flags.generate) / 2.;
   Recorder recorder(model.runner->plans().graph(), context);
-  const auto observe = [&](const Plan& plan, size_t step, const Launch& launch, double seconds) { recorder.record(plan, step, launch, seconds); };
+  const auto observe = [&](const Plan& plan, size_t step, const Launch& launch, double seconds) {
+    recorder.record(plan, step, launch, seconds);
+  };
   const StepObserver observer(observe);
   std::vector<double> walls;
-  const auto once = [&](const StepObserver* o) { return prompt ? run_prompt(model, workload, o) : run_decode(model, workload, o); };
+  const auto once = [&](const StepObserver* o) {
+    return prompt ? run_prompt(model, workload, o) : run_decode(model, workload, o);
+  };
   BOLIDE_TRY(once(nullptr));
   for (int32_t i = 0; i < flags.repeat; ++i) {
     if (i + 1 == flags.repeat) recorder.set_trace(trace);
     BOLIDE_TRY(const double seconds, once(&observer));
     walls.push_back(prompt ? seconds : seconds / flags.generate);
   }
-  return Phase{prompt ? fmt::format("prompt of {} tokens", flags.prompt) : "one decode step", recorder.rows(), median(walls)};
+  return Phase{prompt ? fmt::format("prompt of {} tokens", flags.prompt) : "one decode step", recorder.rows(),
+               median(walls)};
 }
 
 Result<> write_trace(const std::string& path, const std::vector<TraceEvent>& events) {
   nlohmann::json list = nlohmann::json::array();
   for (const TraceEvent& event : events)
-    list.push_back({{"name", event.name}, {"ph", "X"}, {"ts", event.begin_us}, {"dur", event.duration_us}, {"pid", 1}, {"tid", 1}});
+    list.push_back({{"name", event.name},
+                    {"ph", "X"},
+                    {"ts", event.begin_us},
+                    {"dur", event.duration_us},
+                    {"pid", 1},
+                    {"tid", 1}});
   const std::string text = nlohmann::json{{"traceEvents", list}}.dump();
   return write_file_atomically(path, as_bytes(text));
 }
@@ -198,7 +219,9 @@ Result<> profile(const ProfileFlags& flags) {
     roofs.arithmetic = std::max(roofs.arithmetic, rate_of(measured, name, device.threads));
 
   if (flags.json) {
-    nlohmann::ordered_json out = {{"machine", device.name}, {"threads", device.threads}, {"isa", to_string(device.isa)},
+    nlohmann::ordered_json out = {{"machine", device.name},
+                                  {"threads", device.threads},
+                                  {"isa", to_string(device.isa)},
                                   {"roofs", nlohmann::ordered_json::parse(measured.to_json())}};
     for (const Phase& phase : phases) {
       nlohmann::ordered_json entry = {{"phase", phase.name}, {"wall_us", phase.wall_seconds * 1e6}};
@@ -209,7 +232,8 @@ Result<> profile(const ProfileFlags& flags) {
     std::cout << out.dump() << std::endl;
     return {};
   }
-  fmt::print("{}, {} threads; memory {:.1f} GB/s, arithmetic {:.0f} Gop/s\n", device.name, device.threads, roofs.memory, roofs.arithmetic);
+  fmt::print("{}, {} threads; memory {:.1f} GB/s, arithmetic {:.0f} Gop/s\n", device.name, device.threads, roofs.memory,
+             roofs.arithmetic);
   for (const Phase& phase : phases) {
     double kernels = 0;
     for (const Row& row : phase.rows) kernels += row.median_seconds();

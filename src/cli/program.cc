@@ -19,8 +19,9 @@ constexpr const char* kFooter = R"(Examples:
 `bolide COMMAND --help` has the flags and examples of each command.)";
 
 std::string version_text(const Version& version) {
-  return fmt::format("bolide {} (commit {}, {} {}{}{})\ninstruction sets: {}\ncuda: {}", version.number, version.commit, version.compiler,
-                     version.build_type, version.sanitize.empty() ? "" : ", sanitizers ", version.sanitize, version.isas, version.cuda);
+  return fmt::format("bolide {} (commit {}, {} {}{}{})\ninstruction sets: {}\ncuda: {}", version.number, version.commit,
+                     version.compiler, version.build_type, version.sanitize.empty() ? "" : ", sanitizers ",
+                     version.sanitize, version.isas, version.cuda);
 }
 
 }  // namespace
@@ -38,6 +39,7 @@ int run_program(int argc, char** argv, const Version& version) {
   app.get_formatter()->column_width(34);
   Outcome outcome;
   add_run(app, outcome);
+  add_build(app, outcome);
   add_inspect(app, outcome);
   add_bench(app, outcome, version);
   add_profile(app, outcome);

@@ -37,7 +37,7 @@ std::atomic<bool> g_interrupted{false};
 void on_interrupt(int) { g_interrupted.store(true); }
 
 void catch_interrupts() {
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_handler = on_interrupt;
   ::sigaction(SIGINT, &action, nullptr);
 }
@@ -60,21 +60,31 @@ void print_figures(const Model& model, const GenerateResult& result) {
   const Figures f = figures_of(model, result);
   const GenerateTimings& t = result.timings;
   std::fprintf(stderr, "%s\n",
-               fmt::format("[prompt {} tokens, {:.1f} tokens/s; decode {} tokens, {:.1f} tokens/s; first token {:.1f} ms; load {:.1f} ms; peak memory {}]",
-                           t.computed_tokens, f.prompt_tokens_per_s, t.generated_tokens, f.decode_tokens_per_s, f.ttft_ms, f.load_ms,
-                           format_bytes(f.peak_bytes)).c_str());
+               fmt::format("[prompt {} tokens, {:.1f} tokens/s; decode {} tokens, {:.1f} tokens/s; first token {:.1f} "
+                           "ms; load {:.1f} ms; peak memory {}]",
+                           t.computed_tokens, f.prompt_tokens_per_s, t.generated_tokens, f.decode_tokens_per_s,
+                           f.ttft_ms, f.load_ms, format_bytes(f.peak_bytes))
+                   .c_str());
 }
 
 void print_json(const Model& model, const GenerateResult& result) {
   const Figures f = figures_of(model, result);
   const DeviceInfo& device = model.device->info();
-  nlohmann::ordered_json out = {
-      {"text", result.text}, {"tokens", result.tokens}, {"finish_reason", to_string(result.finish)},
-      {"logprobs", result.logprobs}, {"prompt_tokens", result.timings.prompt_tokens},
-      {"generated_tokens", result.timings.generated_tokens}, {"prompt_tokens_per_s", f.prompt_tokens_per_s},
-      {"decode_tokens_per_s", f.decode_tokens_per_s}, {"ttft_ms", f.ttft_ms}, {"load_ms", f.load_ms},
-      {"peak_memory_bytes", f.peak_bytes}, {"threads", device.threads}, {"isa", to_string(device.isa)}, {"device", "cpu"},
-      {"machine", device.name}};
+  nlohmann::ordered_json out = {{"text", result.text},
+                                {"tokens", result.tokens},
+                                {"finish_reason", to_string(result.finish)},
+                                {"logprobs", result.logprobs},
+                                {"prompt_tokens", result.timings.prompt_tokens},
+                                {"generated_tokens", result.timings.generated_tokens},
+                                {"prompt_tokens_per_s", f.prompt_tokens_per_s},
+                                {"decode_tokens_per_s", f.decode_tokens_per_s},
+                                {"ttft_ms", f.ttft_ms},
+                                {"load_ms", f.load_ms},
+                                {"peak_memory_bytes", f.peak_bytes},
+                                {"threads", device.threads},
+                                {"isa", to_string(device.isa)},
+                                {"device", "cpu"},
+                                {"machine", device.name}};
   std::cout << out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << std::endl;
 }
 
@@ -88,7 +98,8 @@ GenerateRequest make_request(const CLI::App& app, const RunFlags& flags, const M
   return request;
 }
 
-Result<> answer_once(const CLI::App& app, const RunFlags& flags, Model& model, Conversation conversation, std::string prompt) {
+Result<> answer_once(const CLI::App& app, const RunFlags& flags, Model& model, Conversation conversation,
+                     std::string prompt) {
   if (!flags.system.empty()) conversation.add("system", flags.system);
   conversation.add("user", std::move(prompt));
   GenerateRequest request = make_request(app, flags, model);
@@ -121,7 +132,8 @@ Result<> converse(const CLI::App& app, const RunFlags& flags, Model& model, Conv
   if (!flags.system.empty()) conversation.add("system", flags.system);
   Generator generator(*model.runner, model.tokenizer);
   LineReader reader;
-  std::fprintf(stderr, "%s, %s. Ctrl-C stops an answer, Ctrl-D ends.\n", model.name.c_str(), model.device->info().name.c_str());
+  std::fprintf(stderr, "%s, %s. Ctrl-C stops an answer, Ctrl-D ends.\n", model.name.c_str(),
+               model.device->info().name.c_str());
   for (uint64_t turn = 0;; ++turn) {
     g_interrupted = false;
     const auto message = reader.read("> ");
@@ -174,13 +186,18 @@ void add_run(CLI::App& app, Outcome& outcome) {
   CLI::App* command = app.add_subcommand("run", "Answer a prompt, or hold a conversation");
   auto flags = std::make_shared<RunFlags>();
   command->footer(kFooter);
-  command->add_option("model", flags->path, "a GGUF file (any shard of a split one), a Hugging Face folder or an engine")->required();
-  command->add_option("-p,--prompt", flags->prompt, "answer this and end; without it: standard input, or a conversation");
+  command
+      ->add_option("model", flags->path, "a GGUF file (any shard of a split one), a Hugging Face folder or an engine")
+      ->required();
+  command->add_option("-p,--prompt", flags->prompt,
+                      "answer this and end; without it: standard input, or a conversation");
   command->add_option("--system", flags->system, "system message");
   command->add_flag("--raw", flags->raw, "no chat template: the model continues the prompt");
   command->add_option("--template", flags->template_file, "Jinja file to use as the chat template");
-  command->add_option("--template-arg", flags->template_args, "KEY=VALUE for the template (may be repeated)")->allow_extra_args(false);
-  command->add_option("--stop", flags->stop, "end the answer before this text (may be repeated)")->allow_extra_args(false);
+  command->add_option("--template-arg", flags->template_args, "KEY=VALUE for the template (may be repeated)")
+      ->allow_extra_args(false);
+  command->add_option("--stop", flags->stop, "end the answer before this text (may be repeated)")
+      ->allow_extra_args(false);
   command->add_flag("--json", flags->json, "one JSON object on standard output");
   const auto sampling = bind_options(flags->sampling, kSamplingOptions);
   add_options(*command, sampling, "Sampling");

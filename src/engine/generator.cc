@@ -10,7 +10,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double ms_since(Clock::time_point start) { return std::chrono::duration<double, std::milli>(Clock::now() - start).count(); }
+double ms_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
 
 int32_t common_prefix(std::span<const int32_t> a, std::span<const int32_t> b) {
   const auto end = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
@@ -55,8 +57,10 @@ Result<> Generator::prefill(const GenerateRequest& request, GenerateTimings* tim
   const auto prompt_count = static_cast<int32_t>(request.prompt.size());
   if (prompt_count == 0) return error(Code::kInvalid, "the prompt has no tokens");
   if (prompt_count >= runner_.options().context)
-    return error(Code::kInvalid, fmt::format("the prompt has {} tokens, the context holds {} with the answer; shorten it or raise --context",
-                                             prompt_count, runner_.options().context));
+    return error(
+        Code::kInvalid,
+        fmt::format("the prompt has {} tokens, the context holds {} with the answer; shorten it or raise --context",
+                    prompt_count, runner_.options().context));
   // The last token is always computed: its logits are what the answer starts from.
   int32_t keep = std::min({common_prefix(sequence_.tokens, request.prompt), sequence_.computed, prompt_count - 1});
   // Longrope rotates every cached key by the length at hand: a sequence that crosses the boundary starts afresh.
@@ -77,7 +81,8 @@ Result<> Generator::prefill(const GenerateRequest& request, GenerateTimings* tim
   return {};
 }
 
-Result<GenerateResult> Generator::generate(const GenerateRequest& request, FunctionRef<void(std::string_view)> on_text) {
+Result<GenerateResult> Generator::generate(const GenerateRequest& request,
+                                           FunctionRef<void(std::string_view)> on_text) {
   GenerateResult result;
   Detokenizer detokenizer(tokenizer_);
   StopFilter filter(request.stop);

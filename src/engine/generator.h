@@ -1,4 +1,5 @@
-// Generator: one conversation on a Runner: prefill in chunks, then a token a step; keeps what a following prompt shares.
+// Generator: one conversation on a Runner: prefill in chunks, then a token a step; keeps what a following prompt
+// shares.
 //
 // Thread rules: one thread, the runner's.
 #pragma once
@@ -14,11 +15,11 @@
 namespace bolide {
 
 struct GenerateRequest {
-  std::vector<int32_t> prompt;     // ids; at least one
+  std::vector<int32_t> prompt;  // ids; at least one
   SamplingParams sampling;
-  int32_t tokens_max = -1;         // -1: until the context is full
-  std::vector<int32_t> stop_ids;   // end-of-text ids
-  std::vector<std::string> stop;   // strings; the text ends before the first
+  int32_t tokens_max = -1;        // -1: until the context is full
+  std::vector<int32_t> stop_ids;  // end-of-text ids
+  std::vector<std::string> stop;  // strings; the text ends before the first
   uint64_t request = 0;
   const std::atomic<bool>* cancel = nullptr;  // set from a signal handler: ends the answer after the running step
 };
@@ -30,8 +31,8 @@ struct GenerateTimings {
   int32_t prompt_tokens = 0;    // of the prompt
   int32_t computed_tokens = 0;  // of them not found in the cache
   int32_t generated_tokens = 0;
-  double prompt_ms = 0;         // from the call to the first token
-  double decode_ms = 0;         // from the first token to the last
+  double prompt_ms = 0;  // from the call to the first token
+  double decode_ms = 0;  // from the first token to the last
 };
 
 struct GenerateResult {

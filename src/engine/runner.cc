@@ -11,7 +11,8 @@ Result<GraphFacts> facts_of(const Graph& graph) {
   for (const NodeId id : graph.order()) {
     const Op& op = graph.node(id).op;
     if (const auto* attention = std::get_if<PagedAttention>(&op)) {
-      const auto kv_heads = static_cast<int32_t>(attention->kv_heads), head_dim = static_cast<int32_t>(attention->head_dim);
+      const auto kv_heads = static_cast<int32_t>(attention->kv_heads),
+                 head_dim = static_cast<int32_t>(attention->head_dim);
       if (facts.layers > 0 && (facts.kv_heads != kv_heads || facts.head_dim != head_dim))
         return error(Code::kUnsupported, "layers with different key-value heads cannot share one cache yet");
       facts.kv_heads = kv_heads;
@@ -24,7 +25,8 @@ Result<GraphFacts> facts_of(const Graph& graph) {
     if (rope != nullptr && rope->kind == RopeKind::kLong) facts.rope_switch = rope->original_context;
   }
   const ValueId logits = graph.output("logits");
-  if (facts.layers == 0 || logits == kNoValue) return error(Code::kUnsupported, "the graph is not a decoder's: no attention or no logits");
+  if (facts.layers == 0 || logits == kNoValue)
+    return error(Code::kUnsupported, "the graph is not a decoder's: no attention or no logits");
   facts.vocab = graph.type(logits).last().factor;
   return facts;
 }
@@ -37,10 +39,14 @@ Result<Runner> Runner::make(PlanSet plans, const RunnerOptions& options, Device&
   runner.plans_ = std::make_unique<PlanSet>(std::move(plans));
   runner.options_ = options;
   runner.facts_ = facts;
-  const uint64_t per_sequence = ceil_div(static_cast<uint64_t>(options.context), static_cast<uint64_t>(options.block_tokens));
+  const uint64_t per_sequence =
+      ceil_div(static_cast<uint64_t>(options.context), static_cast<uint64_t>(options.block_tokens));
   const uint64_t blocks = per_sequence * static_cast<uint64_t>(options.sequences);
-  if (blocks > INT32_MAX) return error(Code::kInvalid, fmt::format("--context {}: the KV cache would need {} blocks", options.context, blocks));
-  const KvLayout layout{facts.layers, facts.kv_heads, facts.head_dim, options.block_tokens, options.kv_dtype, static_cast<int32_t>(blocks)};
+  if (blocks > INT32_MAX)
+    return error(Code::kInvalid,
+                 fmt::format("--context {}: the KV cache would need {} blocks", options.context, blocks));
+  const KvLayout layout{facts.layers,         facts.kv_heads,   facts.head_dim,
+                        options.block_tokens, options.kv_dtype, static_cast<int32_t>(blocks)};
   BOLIDE_TRY(KvCache cache, KvCache::make(layout, device));
   runner.cache_ = std::make_unique<KvCache>(std::move(cache));
   BOLIDE_TRY(runner.stream_, device.make_stream());
@@ -73,9 +79,11 @@ Result<> Runner::reserve(std::span<const Work> work) {
   for (const Work& w : work) {
     Sequence& sequence = *w.sequence;
     const int32_t end = sequence.computed + w.tokens;
-    BOLIDE_CHECK(w.tokens > 0 && end <= sequence.size(), "a step of {} tokens at {} of {}", w.tokens, sequence.computed, sequence.size());
+    BOLIDE_CHECK(w.tokens > 0 && end <= sequence.size(), "a step of {} tokens at {} of {}", w.tokens, sequence.computed,
+                 sequence.size());
     if (end > options_.context)
-      return error(Code::kInvalid, fmt::format("the context of {} tokens is full; a larger --context holds more", options_.context));
+      return error(Code::kInvalid,
+                   fmt::format("the context of {} tokens is full; a larger --context holds more", options_.context));
     while (static_cast<int64_t>(sequence.blocks.size()) * options_.block_tokens < end) {
       BOLIDE_TRY(const BlockId block, cache_->allocator().take());
       sequence.blocks.push_back(block);
@@ -93,7 +101,8 @@ void Runner::fill(std::span<const Work> work) {
     const int32_t begin = sequence.computed, end = begin + work[s].tokens;
     context_[s] = end;
     rope_length_[s] = sequence.size();
-    std::copy(sequence.blocks.begin(), sequence.blocks.end(), block_table_.begin() + static_cast<ptrdiff_t>(s) * batch_.block_table_stride);
+    std::copy(sequence.blocks.begin(), sequence.blocks.end(),
+              block_table_.begin() + static_cast<ptrdiff_t>(s) * batch_.block_table_stride);
     for (int32_t position = begin; position < end; ++position, ++token) {
       const auto t = static_cast<size_t>(token);
       ids_[t] = sequence.tokens[static_cast<size_t>(position)];
@@ -102,9 +111,19 @@ void Runner::fill(std::span<const Work> work) {
       if (!work[s].all_logits && position + 1 < end) continue;
       rows_[static_cast<size_t>(row)] = token;
       const SamplingParams& p = sequence.sampling;
-      sampling_[static_cast<size_t>(row++)] = {p.temperature, p.top_p, p.min_p, p.repetition_penalty, p.presence_penalty,
-                                               p.frequency_penalty, p.top_k, p.seed, sequence.request, position + 1,
-                                               sequence.tokens.data(), position + 1, std::min(position + 1, sequence.prompt_count)};
+      sampling_[static_cast<size_t>(row++)] = {p.temperature,
+                                               p.top_p,
+                                               p.min_p,
+                                               p.repetition_penalty,
+                                               p.presence_penalty,
+                                               p.frequency_penalty,
+                                               p.top_k,
+                                               p.seed,
+                                               sequence.request,
+                                               position + 1,
+                                               sequence.tokens.data(),
+                                               position + 1,
+                                               std::min(position + 1, sequence.prompt_count)};
     }
   }
   cu_tokens_[work.size()] = token;
@@ -117,8 +136,9 @@ void Runner::fill(std::span<const Work> work) {
 Result<> Runner::step(std::span<const Work> work, const StepObserver* observer) {
   int64_t tokens = 0;
   for (const Work& w : work) tokens += w.tokens;
-  BOLIDE_CHECK(!work.empty() && static_cast<int64_t>(work.size()) <= options_.sequences && tokens <= options_.tokens_per_step,
-               "a step of {} sequences and {} tokens", work.size(), tokens);
+  BOLIDE_CHECK(
+      !work.empty() && static_cast<int64_t>(work.size()) <= options_.sequences && tokens <= options_.tokens_per_step,
+      "a step of {} sequences and {} tokens", work.size(), tokens);
   BOLIDE_TRY(reserve(work));
   fill(work);
   BOLIDE_TRY(const Plan* plan, plans_->select(batch_.sizes));

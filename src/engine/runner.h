@@ -14,10 +14,10 @@
 namespace bolide {
 
 struct RunnerOptions {
-  int32_t context = 0;          // tokens a sequence may hold
-  int32_t sequences = 1;        // sequences that the cache has room for
+  int32_t context = 0;    // tokens a sequence may hold
+  int32_t sequences = 1;  // sequences that the cache has room for
   int32_t tokens_per_step = 512;
-  int32_t block_tokens = 16;    // P; `context` makes the cache contiguous
+  int32_t block_tokens = 16;  // P; `context` makes the cache contiguous
   DType kv_dtype = DType::kBF16;
 };
 
@@ -45,7 +45,7 @@ class Runner {
   // every sequence's `computed` has grown. On an error no sequence has changed but for blocks it may have gained.
   Result<> step(std::span<const Work> work, const StepObserver* observer = nullptr);
 
-  TensorView logits() const { return executor_.output("logits"); }               // [R, V] f32
+  TensorView logits() const { return executor_.output("logits"); }                // [R, V] f32
   const int32_t* next() const { return executor_.output("next").as<int32_t>(); }  // [R]
   const float* logprobs() const { return executor_.output("logprob").as<float>(); }
 

@@ -27,7 +27,7 @@ struct Sequence {
   int32_t computed = 0;         // tokens whose keys and values are in the cache
   std::vector<BlockId> blocks;
   SamplingParams sampling;
-  uint64_t request = 0;         // keys the random draws
+  uint64_t request = 0;  // keys the random draws
 
   int32_t size() const { return static_cast<int32_t>(tokens.size()); }
 };

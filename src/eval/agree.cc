@@ -21,14 +21,18 @@ void prepare_options(const AgreeOptions& options, ModelOptions* open) {
   open->rows_max = std::max(open->rows_max, std::clamp(options.window, 1, kRowsMax));
 }
 
-Result<AgreeResult> measure_agreement(Model& model, Model& reference, std::string_view text, const AgreeOptions& options,
+Result<AgreeResult> measure_agreement(Model& model, Model& reference, std::string_view text,
+                                      const AgreeOptions& options,
                                       const FunctionRef<void(int64_t, int64_t)>* progress) {
   const int64_t vocab = reference.runner->vocab();
   if (model.runner->vocab() != vocab)
     return error(Code::kInvalid, fmt::format("the vocabularies have {} and {} tokens: the models cannot be compared",
                                              model.runner->vocab(), vocab));
-  if (options.window < 1 || options.window > model.runner->options().context || options.window > reference.runner->options().context)
-    return error(Code::kInvalid, fmt::format("--window {}: must be from 1 to the context that the models were opened for", options.window));
+  if (options.window < 1 || options.window > model.runner->options().context ||
+      options.window > reference.runner->options().context)
+    return error(
+        Code::kInvalid,
+        fmt::format("--window {}: must be from 1 to the context that the models were opened for", options.window));
   BOLIDE_TRY(TokenStream stream, tokenise(reference.tokenizer, text));
   if (stream.ids.empty()) return error(Code::kInvalid, "the text has no tokens");
   const auto window = static_cast<size_t>(options.window);
@@ -45,9 +49,14 @@ Result<AgreeResult> measure_agreement(Model& model, Model& reference, std::strin
     const auto ids = std::span(stream.ids).subspan(begin, std::min(window, stream.ids.size() - begin));
     if (stream.beginning.has_value()) ids[0] = *stream.beginning;
     want.clear();
-    BOLIDE_TRY(theirs.run(ids, 0, [&](int32_t, std::span<const float> logits) { want.insert(want.end(), logits.begin(), logits.end()); }).context("the reference"));
+    BOLIDE_TRY(
+        theirs
+            .run(ids, 0,
+                 [&](int32_t, std::span<const float> logits) { want.insert(want.end(), logits.begin(), logits.end()); })
+            .context("the reference"));
     BOLIDE_TRY(ours.run(ids, 0, [&](int32_t position, std::span<const float> logits) {
-      const auto row = std::span<const float>(want).subspan(static_cast<size_t>(position) * logits.size(), logits.size());
+      const auto row =
+          std::span<const float>(want).subspan(static_cast<size_t>(position) * logits.size(), logits.size());
       const double divergence = kl_divergence(row, logits);
       kl += divergence;
       result.kl_max = std::max(result.kl_max, divergence);

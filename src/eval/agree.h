@@ -15,17 +15,18 @@ struct AgreeOptions {
 };
 
 struct AgreeResult {
-  double kl_mean = 0;   // KL(reference || model), nats, over all positions
+  double kl_mean = 0;  // KL(reference || model), nats, over all positions
   double kl_max = 0;
-  double top1 = 0;      // share of positions where both prefer the same token
-  int64_t tokens = 0;   // positions compared
+  double top1 = 0;     // share of positions where both prefer the same token
+  int64_t tokens = 0;  // positions compared
 };
 
 void prepare_options(const AgreeOptions& options, ModelOptions* open);
 
 // Tokens are the reference's of the text. Errors: vocabularies of different sizes, an empty text.
 // `progress` gets windows done and windows.
-Result<AgreeResult> measure_agreement(Model& model, Model& reference, std::string_view text, const AgreeOptions& options,
+Result<AgreeResult> measure_agreement(Model& model, Model& reference, std::string_view text,
+                                      const AgreeOptions& options,
                                       const FunctionRef<void(int64_t, int64_t)>* progress = nullptr);
 
 // An English text for when none is named.

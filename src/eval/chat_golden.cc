@@ -9,7 +9,8 @@ using Json = nlohmann::ordered_json;
 SpecialTokens special_tokens_of(const Json& tokenizer_config) {
   SpecialTokens tokens;
   if (!tokenizer_config.is_object()) return tokens;
-  for (const char* name : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}) {
+  for (const char* name :
+       {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}) {
     const auto found = tokenizer_config.find(name);
     if (found == tokenizer_config.end()) continue;
     const Json& value = found->is_object() && found->contains("content") ? (*found)["content"] : *found;
@@ -18,7 +19,8 @@ SpecialTokens special_tokens_of(const Json& tokenizer_config) {
   return tokens;
 }
 
-Result<std::string> render_golden_chat(std::string_view chat_template, const Json& chat, const SpecialTokens& special_tokens) {
+Result<std::string> render_golden_chat(std::string_view chat_template, const Json& chat,
+                                       const SpecialTokens& special_tokens) {
   if (!chat.is_object() || !chat.contains("messages") || !chat["messages"].is_array())
     return error(Code::kInvalid, "a chat without messages");
   BOLIDE_TRY(const ChatTemplate parsed, ChatTemplate::parse(std::string(chat_template), "chat_template"));

@@ -94,7 +94,8 @@ Result<> Comparison::logits(const LogitRuns& runs, const Line& line, const std::
     if (prompt.name != golden_.full_logits || !golden_.tensors->has(prefix_ + prompt.name + ".logits")) continue;
     BOLIDE_TRY(const auto want, tensor(prompt.name + ".logits"));
     if (want.size() != prompt.ids.size() * vocab || got.size() != want.size())
-      return error(Code::kInvalid, fmt::format("{}: {}.logits has {} values", golden_.tensors->label(), prompt.name, want.size()));
+      return error(Code::kInvalid,
+                   fmt::format("{}: {}.logits has {} values", golden_.tensors->label(), prompt.name, want.size()));
     vectors.rel.pop_back();  // the last position is among them
     for (size_t at = 0; at < want.size(); at += vocab) {
       const auto row = std::span(want).subspan(at, vocab);
@@ -123,8 +124,10 @@ Result<> Comparison::short_prompts(const LogitRuns& runs, const Line& line) {
     vectors.add(std::span(runs.at(prompt.name)).last(want.size()), want);
   }
   if (vectors.rel.empty()) return {};
-  if (const auto limit = line.find("rel_l2"); limit != line.end()) add("p1_p7.rel_l2", vectors.largest(), limit->second);
-  if (const auto limit = line.find("max_abs"); limit != line.end()) add("p1_p7.max_abs", vectors.max_abs, limit->second);
+  if (const auto limit = line.find("rel_l2"); limit != line.end())
+    add("p1_p7.rel_l2", vectors.largest(), limit->second);
+  if (const auto limit = line.find("max_abs"); limit != line.end())
+    add("p1_p7.max_abs", vectors.max_abs, limit->second);
   return {};
 }
 
@@ -152,8 +155,8 @@ Result<> Comparison::nll(std::span<const float> logits, size_t vocab, const Line
   if (golden_.nll_ids.empty()) return {};
   BOLIDE_TRY(const auto want, tensor("nll.logprobs"));
   if (want.size() + 1 != golden_.nll_ids.size())
-    return error(Code::kInvalid, fmt::format("{}: nll.logprobs has {} values for {} ids", golden_.tensors->label(), want.size(),
-                                             golden_.nll_ids.size()));
+    return error(Code::kInvalid, fmt::format("{}: nll.logprobs has {} values for {} ids", golden_.tensors->label(),
+                                             want.size(), golden_.nll_ids.size()));
   double sum = 0, largest = 0;
   for (size_t t = 1; t < golden_.nll_ids.size(); ++t) {
     const double got = log_probability(logits.subspan((t - 1) * vocab, vocab), golden_.nll_ids[t]);
@@ -189,7 +192,8 @@ Result<const Line*> find_line(const Golden& golden, std::string_view name) {
   if (it != golden.tolerance.end()) return &it->second;
   std::string names;
   for (const auto& [known, line] : golden.tolerance) names += (names.empty() ? "" : ", ") + known;
-  return error(Code::kInvalid, fmt::format("{}: golden.json has no tolerance for {}; it has {}", golden.name, name, names));
+  return error(Code::kInvalid,
+               fmt::format("{}: golden.json has no tolerance for {}; it has {}", golden.name, name, names));
 }
 
 double limit_or(const Line& line, const char* metric, double other) {
@@ -250,7 +254,9 @@ Result<std::filesystem::path> model_in(const std::filesystem::path& folder) {
     if (entry.path().extension() == ".gguf") files.push_back(entry.path());
   std::sort(files.begin(), files.end());
   if (!files.empty()) return files.front();
-  return error(Code::kNotFound, fmt::format("{}: has neither config.json nor a .gguf file; --model names a model elsewhere", folder.string()));
+  return error(
+      Code::kNotFound,
+      fmt::format("{}: has neither config.json nor a .gguf file; --model names a model elsewhere", folder.string()));
 }
 
 }  // namespace

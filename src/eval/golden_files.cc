@@ -91,8 +91,7 @@ Result<> read_tolerance(const JsonObject& golden, Golden* out) {
 
 Result<> read_document(const JsonObject& golden, Golden* out) {
   BOLIDE_TRY(const int64_t format, golden.integer("format", 1));
-  if (format != 1)
-    return error(Code::kUnsupported, fmt::format("format: is {}; this version reads 1", format));
+  if (format != 1) return error(Code::kUnsupported, fmt::format("format: is {}; this version reads 1", format));
   BOLIDE_TRY(out->prompts, read_prompts(golden, nullptr));
   BOLIDE_TRY(auto full, golden.optional_string("full_logits"));
   BOLIDE_TRY(auto trace, golden.optional_string("trace"));

@@ -28,7 +28,8 @@ std::map<std::string, std::vector<Place>> places(int32_t layers) {
 std::vector<float> copy_floats(const TensorView& view) {
   std::vector<float> out;
   if (view.dtype != DType::kF32) return out;
-  for (int64_t row = 0; row < view.rows(); ++row) out.insert(out.end(), view.row<float>(row), view.row<float>(row) + view.cols());
+  for (int64_t row = 0; row < view.rows(); ++row)
+    out.insert(out.end(), view.row<float>(row), view.row<float>(row) + view.cols());
   return out;
 }
 
@@ -55,8 +56,9 @@ Result<GoldenModel> GoldenModel::open(const std::filesystem::path& path, ModelOp
   BOLIDE_TRY(const GraphFacts facts, facts_of(model.runner->plans().graph()));
   const WeightInfo* logits = golden.tensors->find(golden.prompts[0].name + ".last_logits");
   if (logits->shape[0] != facts.vocab)
-    return error(Code::kInvalid, fmt::format("{}: has a vocabulary of {}, the golden of {}: they belong to different models",
-                                             path.string(), facts.vocab, logits->shape[0]));
+    return error(Code::kInvalid,
+                 fmt::format("{}: has a vocabulary of {}, the golden of {}: they belong to different models",
+                             path.string(), facts.vocab, logits->shape[0]));
   GoldenModel out;
   out.model_ = std::make_unique<Model>(std::move(model));
   out.generator_ = std::make_unique<Generator>(*out.model_->runner, out.model_->tokenizer);
@@ -73,14 +75,16 @@ void GoldenModel::append_logits(size_t rows, std::vector<float>* out) const {
   }
 }
 
-Result<std::vector<float>> GoldenModel::run(const std::vector<int32_t>& ids, const std::vector<int32_t>& chunks, HiddenStates* states) {
+Result<std::vector<float>> GoldenModel::run(const std::vector<int32_t>& ids, const std::vector<int32_t>& chunks,
+                                            HiddenStates* states) {
   Runner& runner = *model_->runner;
   const auto where = places(layers_);
   const auto watch = [&](const Plan& plan, size_t step, const Launch& launch, double) {
     const std::string& node = runner.plans().graph().node(plan.steps[step].node).name;
     for (const auto& [state, candidates] : where)
       for (const Place& place : candidates)
-        if (place.node == node && place.output < launch.out.size()) (*states)[state] = copy_floats(launch.out[place.output]);
+        if (place.node == node && place.output < launch.out.size())
+          (*states)[state] = copy_floats(launch.out[place.output]);
   };
   const StepObserver observer = watch;
   if (states != nullptr)

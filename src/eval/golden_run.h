@@ -39,7 +39,8 @@ class GoldenModel {
  private:
   GoldenModel() = default;
   void append_logits(size_t rows, std::vector<float>* out) const;
-  Result<std::vector<float>> run(const std::vector<int32_t>& ids, const std::vector<int32_t>& chunks, HiddenStates* states);
+  Result<std::vector<float>> run(const std::vector<int32_t>& ids, const std::vector<int32_t>& chunks,
+                                 HiddenStates* states);
 
   std::unique_ptr<Model> model_;
   std::unique_ptr<Generator> generator_;  // one for all: it keeps its blocks of the cache

@@ -35,9 +35,11 @@ void expect_golden(const fs::path& folder, const GoldenOptions& options, const s
   ASSERT_TRUE(result.has_value()) << folder.filename() << " " << what << ": " << result.error().text;
   EXPECT_GT(result->checks.size(), 10u);
   for (const GoldenCheck& check : result->checks)
-    EXPECT_TRUE(check.pass()) << result->name << " " << what << " " << check.check << ": " << check.got << ", limit " << check.limit;
+    EXPECT_TRUE(check.pass()) << result->name << " " << what << " " << check.check << ": " << check.got << ", limit "
+                              << check.limit;
   if (const GoldenCheck* worst = result->worst())
-    fmt::print("{} {}: {} {:.2g} of {:.2g}, {} checks\n", result->name, what, worst->check, worst->got, worst->limit, result->checks.size());
+    fmt::print("{} {}: {} {:.2g} of {:.2g}, {} checks\n", result->name, what, worst->check, worst->got, worst->limit,
+               result->checks.size());
 }
 
 bool has_line(const fs::path& folder, const char* name) {
@@ -128,7 +130,9 @@ TEST(Golden, FindsWrongParameters) {
       {"llama-rope-dynamic", "\"factor\": 2.0", "\"factor\": 2.1"},
       {"llama-rope-dynamic", "\"max_position_embeddings\": 40", "\"max_position_embeddings\": 41"},
       {"llama-rope-llama3", "\"low_freq_factor\": 1.0", "\"low_freq_factor\": 1.5"},
-      {"llama-rope-yarn", "\"beta_fast\": 8.0", "\"beta_fast\": 32.0"},
+      {"llama-rope-llama3", "\"high_freq_factor\": 4.0", "\"high_freq_factor\": 3.0"},
+      {"llama-rope-yarn", "\"beta_slow\": 0.5", "\"beta_slow\": 1.0"},
+      {"llama-rope-yarn", "\"beta_fast\": 4.0", "\"beta_fast\": 2.0"},
       {"mistral-window", "\"sliding_window\": 13", "\"sliding_window\": 14"},
       {"qwen2", "\"rms_norm_eps\": 0.001", "\"rms_norm_eps\": 0.0009"},
       {"phi3-longrope", "5.0", "5.2"},

@@ -17,9 +17,11 @@ constexpr int32_t kRowsMax = 128;
 Result<> check_options(const PerplexityOptions& options, const Runner& runner) {
   if (options.window < 2) return error(Code::kInvalid, fmt::format("--window {}: must be at least 2", options.window));
   if (options.skip < 0 || options.skip > options.window - 2)
-    return error(Code::kInvalid, fmt::format("--skip {}: must be from 0 to the window's size less 2, {}", options.skip, options.window - 2));
+    return error(Code::kInvalid, fmt::format("--skip {}: must be from 0 to the window's size less 2, {}", options.skip,
+                                             options.window - 2));
   if (options.window > runner.options().context)
-    return error(Code::kInvalid, fmt::format("--window {}: the model was opened for {} tokens", options.window, runner.options().context));
+    return error(Code::kInvalid, fmt::format("--window {}: the model was opened for {} tokens", options.window,
+                                             runner.options().context));
   return {};
 }
 
@@ -41,8 +43,9 @@ Result<PerplexityResult> measure_perplexity(Model& model, std::string_view text,
   result.windows = static_cast<int64_t>(stream.ids.size() / window);
   if (options.windows_max > 0) result.windows = std::min(result.windows, options.windows_max);
   if (result.windows == 0)
-    return error(Code::kInvalid, fmt::format("the text has {} tokens, a window {}; take a longer text or a smaller --window",
-                                             result.text_tokens, options.window));
+    return error(Code::kInvalid,
+                 fmt::format("the text has {} tokens, a window {}; take a longer text or a smaller --window",
+                             result.text_tokens, options.window));
 
   WindowRunner runner(*model.runner);
   double sum = 0, squares = 0;

@@ -12,8 +12,8 @@
 namespace bolide {
 
 struct PerplexityOptions {
-  int32_t window = 512;   // tokens
-  int32_t skip = 256;     // tokens at a window's start whose predictions do not count
+  int32_t window = 512;     // tokens
+  int32_t skip = 256;       // tokens at a window's start whose predictions do not count
   int64_t windows_max = 0;  // 0: all that the text has
 };
 

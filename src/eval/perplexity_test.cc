@@ -41,14 +41,16 @@ TEST(Logits, AgreeWithDefinitions) {
   for (const float v : a) pa += std::exp(static_cast<long double>(v));
   for (const float v : b) pb += std::exp(static_cast<long double>(v));
   for (size_t i = 0; i < a.size(); ++i) {
-    const long double p = std::exp(static_cast<long double>(a[i])) / pa, q = std::exp(static_cast<long double>(b[i])) / pb;
+    const long double p = std::exp(static_cast<long double>(a[i])) / pa,
+                      q = std::exp(static_cast<long double>(b[i])) / pb;
     kl += p * std::log(p / q);
     difference += std::pow(static_cast<long double>(a[i]) - b[i], 2);
     norm += std::pow(static_cast<long double>(a[i]), 2);
   }
   EXPECT_NEAR(kl_divergence(a, b), static_cast<double>(kl), 1e-9 * static_cast<double>(kl));
   EXPECT_NEAR(rel_l2(b, a), static_cast<double>(std::sqrt(difference / norm)), 1e-9);
-  EXPECT_NEAR(log_probability(a, 5), std::log(static_cast<double>(std::exp(static_cast<long double>(a[5])) / pa)), 1e-9);
+  EXPECT_NEAR(log_probability(a, 5), std::log(static_cast<double>(std::exp(static_cast<long double>(a[5])) / pa)),
+              1e-9);
   EXPECT_EQ(kl_divergence(a, a), 0);
   EXPECT_EQ(rel_l2(a, a), 0);
   b[3] = std::nanf("");
@@ -88,7 +90,8 @@ TEST(Perplexity, IsTheDefinition) {
     ASSERT_TRUE(other->runner->step(std::span(&work, 1)).has_value());
     for (int t = 17; t + 1 < 48; ++t) {
       const TensorView logits = other->runner->logits();
-      sum -= log_probability({logits.row<float>(t), static_cast<size_t>(logits.cols())}, sequence.tokens[static_cast<size_t>(t) + 1]);
+      sum -= log_probability({logits.row<float>(t), static_cast<size_t>(logits.cols())},
+                             sequence.tokens[static_cast<size_t>(t) + 1]);
     }
     other->runner->truncate(sequence, 0);
   }
@@ -102,8 +105,9 @@ TEST(Perplexity, RefusesSizesThatMakeNoSense) {
   auto model = open_model(model_folder("qwen2"), open);
   ASSERT_TRUE(model.has_value()) << model.error().text;
   const std::string text = opticks(300);
-  for (const PerplexityOptions& options : {PerplexityOptions{1, 0}, PerplexityOptions{64, 63}, PerplexityOptions{64, -1},
-                                           PerplexityOptions{1 << 20, 0}, PerplexityOptions{512, 256}})
+  for (const PerplexityOptions& options :
+       {PerplexityOptions{1, 0}, PerplexityOptions{64, 63}, PerplexityOptions{64, -1}, PerplexityOptions{1 << 20, 0},
+        PerplexityOptions{512, 256}})
     EXPECT_FALSE(measure_perplexity(*model, text, options).has_value()) << options.window << " " << options.skip;
   EXPECT_TRUE(measure_perplexity(*model, text, {64, 62}).has_value());
   EXPECT_FALSE(measure_perplexity(*model, "\xff", {64, 62}).has_value());
@@ -113,7 +117,8 @@ TEST(Agree, OfAModelWithItselfAndInRoundedArithmetic) {
   const AgreeOptions options{64, 6};
   ModelOptions open = exact_options();
   prepare_options(options, &open);
-  auto reference = open_model(model_folder("llama-rope-linear"), open), same = open_model(model_folder("llama-rope-linear"), open);
+  auto reference = open_model(model_folder("llama-rope-linear"), open),
+       same = open_model(model_folder("llama-rope-linear"), open);
   open.dtype = ComputeMode::kBF16;
   open.kv_dtype = DType::kBF16;
   auto rounded = open_model(model_folder("llama-rope-linear"), open);

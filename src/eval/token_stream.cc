@@ -29,7 +29,8 @@ Result<> WindowRunner::run(std::span<const int32_t> window, int32_t first,
   while (done && sequence.computed < size) {
     const int32_t begin = sequence.computed;
     const bool wanted = begin >= first;
-    const int32_t most = wanted ? std::min(runner_.options().tokens_per_step, rows_max) : runner_.options().tokens_per_step;
+    const int32_t most =
+        wanted ? std::min(runner_.options().tokens_per_step, rows_max) : runner_.options().tokens_per_step;
     const Work work{&sequence, std::min(most, (wanted ? size : first) - begin), wanted};
     done = runner_.step(std::span(&work, 1));
     if (!done || !wanted) continue;

@@ -12,8 +12,8 @@
 namespace bolide {
 
 struct TokenStream {
-  std::vector<int32_t> ids;            // the beginning-of-text token first, if the tokenizer puts one there
-  std::optional<int32_t> beginning;    // that token
+  std::vector<int32_t> ids;          // the beginning-of-text token first, if the tokenizer puts one there
+  std::optional<int32_t> beginning;  // that token
 };
 
 // Special tokens written in the text are plain text. Errors: invalid UTF-8.

@@ -150,13 +150,15 @@ Result<> check_chats(Checks& checks, const Tokenizer& tokenizer, const JsonObjec
     const Result<std::string> rendered = render_golden_chat(pick_template(tokenizer, entry), chats[i], special_tokens);
     if (refusal.has_value()) {
       checks.compare("chat.error", !rendered.has_value() && rendered.error().text == *refusal, [&] {
-        return fmt::format("{}: {} where \"{}\" is wanted", entry.path(), rendered ? shown(*rendered) : rendered.error().text, *refusal);
+        return fmt::format("{}: {} where \"{}\" is wanted", entry.path(),
+                           rendered ? shown(*rendered) : rendered.error().text, *refusal);
       });
       continue;
     }
     BOLIDE_TRY(const std::string text, entry.string("text"));
     checks.compare("chat.text", rendered.has_value() && *rendered == text, [&] {
-      return fmt::format("{}: {} where {} is wanted", entry.path(), rendered ? shown(*rendered) : rendered.error().text, shown(text));
+      return fmt::format("{}: {} where {} is wanted", entry.path(), rendered ? shown(*rendered) : rendered.error().text,
+                         shown(text));
     });
     BOLIDE_TRY(const std::vector<int32_t> ids, parse_ids(entry, "ids"));
     check_encode(checks, "chat.ids", tokenizer, text, false, ids);
@@ -178,40 +180,43 @@ Result<> check_model_text(Checks& checks, const Tokenizer& tokenizer, const Json
 
 }  // namespace
 
+Result<std::vector<TokenizerCheck>> check_tokenizer_cases(std::string_view golden_text, const Tokenizer& plain,
+                                                          const Tokenizer& configured, std::string_view config) {
+  BOLIDE_TRY(const json golden_json, parse_json(golden_text, kFileBytesMax));
+  BOLIDE_TRY(const JsonObject golden, JsonObject::of(golden_json, ""));
+  Checks checks;
+  if (golden.find("texts") != nullptr) BOLIDE_TRY(check_texts(checks, "", plain, golden));
+  if (golden.find("id_lists") != nullptr) BOLIDE_TRY(check_id_lists(checks, plain, golden));
+  if (golden.find("with_config_tokens") != nullptr) {
+    BOLIDE_TRY(const JsonObject with_config, golden.object("with_config_tokens"));
+    BOLIDE_TRY(check_texts(checks, "with_config_tokens.", configured, with_config));
+  }
+  if (golden.find("chat") != nullptr) {
+    const auto ordered = nlohmann::ordered_json::parse(golden_text, nullptr, false);  // was parsed above
+    const SpecialTokens special_tokens = special_tokens_of(nlohmann::ordered_json::parse(config, nullptr, false));
+    BOLIDE_TRY(check_chats(checks, configured, golden, ordered["chat"], special_tokens));
+  }
+  if (golden.find("text") != nullptr) BOLIDE_TRY(check_model_text(checks, configured, golden));
+  std::vector<TokenizerCheck> result = checks.take();
+  if (result.empty()) return error(Code::kInvalid, "has nothing that a tokenizer could be checked against");
+  return result;
+}
+
 Result<std::vector<TokenizerCheck>> check_tokenizer_golden(const std::filesystem::path& folder) {
   BOLIDE_TRY(const std::string golden_text, read_file_or_xz(folder / "golden.json", kFileBytesMax));
-  const std::string golden_name = (folder / "golden.json").string();
-  BOLIDE_TRY(const json golden_json, parse_json(golden_text, kFileBytesMax).context(golden_name));
-  BOLIDE_TRY(const JsonObject golden, JsonObject::of(golden_json, "").context(golden_name));
   BOLIDE_TRY(const std::string spec_text, read_file_or_xz(folder / "tokenizer.json", kFileBytesMax));
   const std::string spec_name = (folder / "tokenizer.json").string();
   BOLIDE_TRY(TokenizerSpec spec, parse_tokenizer_json(spec_text).context(spec_name));
   BOLIDE_TRY(const Tokenizer plain, Tokenizer::create(spec).context(spec_name));
   Tokenizer configured = plain;
-  SpecialTokens special_tokens;
+  std::string config;
   std::error_code ignored;
   if (const auto path = folder / "tokenizer_config.json"; std::filesystem::exists(path, ignored)) {
-    BOLIDE_TRY(const std::string config, read_file_or_xz(path, kFileBytesMax));
+    BOLIDE_TRY(config, read_file_or_xz(path, kFileBytesMax));
     BOLIDE_TRY(apply_tokenizer_config(spec, config).context(path.string()));
-    special_tokens = special_tokens_of(nlohmann::ordered_json::parse(config, nullptr, false));
     BOLIDE_TRY(configured, Tokenizer::create(std::move(spec)).context(path.string()));
   }
-  Checks checks;
-  if (golden.find("texts") != nullptr) BOLIDE_TRY(check_texts(checks, "", plain, golden).context(golden_name));
-  if (golden.find("id_lists") != nullptr) BOLIDE_TRY(check_id_lists(checks, plain, golden).context(golden_name));
-  if (golden.find("with_config_tokens") != nullptr) {
-    BOLIDE_TRY(const JsonObject with_config, golden.object("with_config_tokens"));
-    BOLIDE_TRY(check_texts(checks, "with_config_tokens.", configured, with_config).context(golden_name));
-  }
-  if (golden.find("chat") != nullptr) {
-    const auto ordered = nlohmann::ordered_json::parse(golden_text, nullptr, false);  // was parsed above
-    BOLIDE_TRY(check_chats(checks, configured, golden, ordered["chat"], special_tokens).context(golden_name));
-  }
-  if (golden.find("text") != nullptr) BOLIDE_TRY(check_model_text(checks, configured, golden).context(golden_name));
-  std::vector<TokenizerCheck> result = checks.take();
-  if (result.empty())
-    return error(Code::kInvalid, fmt::format("{}: has nothing that a tokenizer could be checked against", golden_name));
-  return result;
+  return check_tokenizer_cases(golden_text, plain, configured, config).context((folder / "golden.json").string());
 }
 
 }  // namespace bolide

@@ -28,9 +28,9 @@ struct TokenizerCheck {
 Result<std::vector<TokenizerCheck>> check_tokenizer_golden(const std::filesystem::path& folder);
 
 // The same for a golden's text and a tokenizer already made; `configured` is the tokenizer with the additions of
-// tokenizer_config.json. An entry of `texts` with "error": true must be refused.
+// tokenizer_config.json, and `config` that file's text, whose special tokens the templates see. An entry of `texts`
+// with "error": true must be refused.
 Result<std::vector<TokenizerCheck>> check_tokenizer_cases(std::string_view golden_text, const Tokenizer& plain,
-                                                          const Tokenizer& configured,
-                                                          const RenderChat& render = nullptr);
+                                                          const Tokenizer& configured, std::string_view config = {});
 
 }  // namespace bolide

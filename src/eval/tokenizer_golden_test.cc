@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <string>
 #include <nlohmann/json.hpp>
+#include <string>
 #include "formats/tokenizer_json.h"
 #include "formats/xz.h"
 
@@ -34,7 +34,8 @@ TEST(TokenizerGolden, PublishedTokenizers) {
     expect_golden(folder.path());
     const auto checks = check_tokenizer_golden(folder.path());
     ASSERT_TRUE(checks.has_value());
-    EXPECT_TRUE(std::any_of(checks->begin(), checks->end(), [](const TokenizerCheck& c) { return c.check == "chat.text" && c.count > 10; }));
+    EXPECT_TRUE(std::any_of(checks->begin(), checks->end(),
+                            [](const TokenizerCheck& c) { return c.check == "chat.text" && c.count > 10; }));
   }
 }
 
@@ -73,7 +74,8 @@ TEST(TokenizerGolden, GeneratedTokenizers) {
 
 TEST(TokenizerGolden, OwnModelFolders) {
   int checked = 0;
-  for (const auto& folder : std::filesystem::directory_iterator(std::filesystem::path(BOLIDE_SOURCE_DIR) / "tests" / "golden" / "models")) {
+  for (const auto& folder :
+       std::filesystem::directory_iterator(std::filesystem::path(BOLIDE_SOURCE_DIR) / "tests" / "golden" / "models")) {
     if (!std::filesystem::exists(folder.path() / "tokenizer.json")) continue;  // a GGUF file holds its own
     expect_golden(folder.path());
     ++checked;

@@ -67,7 +67,8 @@ Result<std::vector<EngineSection>> parse_engine_table(Bytes file) {
   if (table_bytes > kTableBytesMax || table_bytes > file.size() - kFixedBytes)
     return broken(fmt::format("its table of {} bytes does not fit the file of {}", table_bytes, file.size()));
   const Bytes table = file.subspan(kFixedBytes, table_bytes);
-  if (crc_of(table) != load_unaligned<uint64_t>(file.data() + 16)) return broken("the checksum of its table does not match");
+  if (crc_of(table) != load_unaligned<uint64_t>(file.data() + 16))
+    return broken("the checksum of its table does not match");
   Cursor cursor{table};
   uint32_t count = 0;
   if (!cursor.read(&count) || count > kSectionsMax || count > table_bytes / 26) return broken("its table is malformed");
@@ -78,7 +79,8 @@ Result<std::vector<EngineSection>> parse_engine_table(Bytes file) {
     if (!cursor.read(&name_bytes) || !cursor.read(&section.name, name_bytes) || !cursor.read(&section.offset) ||
         !cursor.read(&section.bytes) || !cursor.read(&section.crc))
       return broken("its table is malformed");
-    if (section.offset % kSectionAlignment != 0 || add_overflows(section.offset, section.bytes, &end) || end > file.size())
+    if (section.offset % kSectionAlignment != 0 || add_overflows(section.offset, section.bytes, &end) ||
+        end > file.size())
       return broken(fmt::format("section {} lies outside the file", section.name));
   }
   return sections;
@@ -99,7 +101,8 @@ Result<Bytes> EngineFile::section(std::string_view name, bool check) const {
   for (const EngineSection& section : sections_) {
     if (section.name != name) continue;
     const Bytes bytes = file_->bytes().subspan(section.offset, section.bytes);
-    if (check && crc_of(bytes) != section.crc) return broken(fmt::format("the checksum of section {} does not match", name));
+    if (check && crc_of(bytes) != section.crc)
+      return broken(fmt::format("the checksum of section {} does not match", name));
     return bytes;
   }
   return error(Code::kNotFound, fmt::format("the engine has no section {}; make it anew with `bolide build`", name));

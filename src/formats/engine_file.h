@@ -1,4 +1,5 @@
-// The engine file's container: named sections behind a checksummed table. What the sections hold is app/engine's business.
+// The engine file's container: named sections behind a checksummed table. What the sections hold is app/engine's
+// business.
 //
 //   0   "BOLIDE\0\1"  magic and container version
 //   8   u64  bytes of the table          16  u64  CRC-64 of the table
@@ -25,8 +26,8 @@ struct EngineSection {
   uint64_t offset = 0, bytes = 0, crc = 0;
 };
 
-// Reads and checks the table of a whole file: magic, CRC, every section inside the file. kInvalid says what is wrong and
-// that `bolide build` makes the engine anew.
+// Reads and checks the table of a whole file: magic, CRC, every section inside the file. kInvalid says what is wrong
+// and that `bolide build` makes the engine anew.
 Result<std::vector<EngineSection>> parse_engine_table(Bytes file);
 
 class EngineFile {

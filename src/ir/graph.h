@@ -28,6 +28,9 @@ struct WeightPart {
   friend bool operator==(const WeightPart&, const WeightPart&) = default;
 };
 
+// "q.weight[0:576] + k.weight[0:192]"
+std::string to_string(std::span<const WeightPart> parts);
+
 enum class ValueKind : uint8_t { kInput, kWeight, kNode };
 
 struct Value {

@@ -139,13 +139,6 @@ struct Cursor {
   }
 };
 
-std::string parts_text(const std::vector<WeightPart>& parts) {
-  std::string text;
-  for (const WeightPart& part : parts)
-    text += fmt::format("{}{}[{}:{}]", text.empty() ? "" : " + ", part.tensor, part.begin, part.begin + part.rows);
-  return text;
-}
-
 bool parse_parts(std::string_view text, std::vector<WeightPart>* parts) {
   Cursor cursor{text};
   do {
@@ -270,6 +263,13 @@ class GraphParser {
 
 }  // namespace
 
+std::string to_string(std::span<const WeightPart> parts) {
+  std::string text;
+  for (const WeightPart& part : parts)
+    text += fmt::format("{}{}[{}:{}]", text.empty() ? "" : " + ", part.tensor, part.begin, part.begin + part.rows);
+  return text;
+}
+
 std::string Graph::to_text() const {
   std::string text;
   std::vector<bool> used(values_.size());
@@ -279,7 +279,7 @@ std::string Graph::to_text() const {
     const Value& v = values_[i];
     if (v.kind == ValueKind::kInput) text += fmt::format("%{} = input {} : {}\n", i, v.name, to_string(v.type));
     if (v.kind == ValueKind::kWeight && used[i])
-      text += fmt::format("%{} = weight {} {}\n", i, to_string(v.type), parts_text(v.parts));
+      text += fmt::format("%{} = weight {} {}\n", i, to_string(v.type), bolide::to_string(std::span(v.parts)));
   }
   for (const NodeId id : order_) {
     const Node& n = node(id);

@@ -3,7 +3,9 @@
 #include "kernels/attention/attention.h"
 #include "kernels/embed/embed.h"
 #include "kernels/gather_rows/gather_rows.h"
+#include "kernels/linear/float_strips.h"
 #include "kernels/linear/linear.h"
+#include "kernels/linear/strips.h"
 #include "kernels/moe/moe.h"
 #include "kernels/norm/norm.h"
 #include "kernels/registry.h"
@@ -19,6 +21,12 @@ const KernelRegistry& cpu_kernels() {
   };
   static const KernelRegistry kRegistry(kLists);
   return kRegistry;
+}
+
+const Packing* find_packing(std::string_view name) {
+  for (const Packing* packing : {&kStripPacking, &kFloatPacking})
+    if (packing->name == name) return packing;
+  return nullptr;
 }
 
 const KernelRegistry& batch_invariant_cpu_kernels() {

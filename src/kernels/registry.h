@@ -29,4 +29,7 @@ const KernelRegistry& cpu_kernels();
 // Those of them that are batch-invariant: what --deterministic may use.
 const KernelRegistry& batch_invariant_cpu_kernels();
 
+// A layout by its name, as engine files store it; nullptr if there is none. Layouts do not depend on the processor.
+const Packing* find_packing(std::string_view name);
+
 }  // namespace bolide

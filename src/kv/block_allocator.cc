@@ -9,7 +9,8 @@ BlockAllocator::BlockAllocator(int32_t blocks) : references_(static_cast<size_t>
 }
 
 Result<BlockId> BlockAllocator::take() {
-  if (free_.empty()) return error(Code::kOutOfMemory, fmt::format("all {} blocks of the KV cache are in use", block_count()));
+  if (free_.empty())
+    return error(Code::kOutOfMemory, fmt::format("all {} blocks of the KV cache are in use", block_count()));
   const BlockId block = free_.back();
   free_.pop_back();
   references_[static_cast<size_t>(block)] = 1;

@@ -14,7 +14,8 @@ bool KvLayout::bytes(uint64_t* out) const {
 
 Result<KvCache> KvCache::make(const KvLayout& layout, Device& device) {
   uint64_t bytes = 0;
-  if (!layout.bytes(&bytes)) return error(Code::kInvalid, "the KV cache's size does not fit 64 bits; ask for a smaller --context");
+  if (!layout.bytes(&bytes))
+    return error(Code::kInvalid, "the KV cache's size does not fit 64 bits; ask for a smaller --context");
   auto memory = device.allocate(bytes).context(
       fmt::format("KV cache for {} tokens ({}); a smaller --context or --kv-type bf16 needs less",
                   int64_t{layout.blocks} * layout.block_tokens, to_string(layout.dtype)));

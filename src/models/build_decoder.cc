@@ -30,7 +30,6 @@ class Builder {
   ValueId experts(std::span<const Slot> slots, int64_t rows, int64_t k);
   std::optional<WeightPart> part(Slot slot, std::span<const int64_t> shape, std::string_view suffix, int64_t expert,
                                  ValueType* type);
-  Compute compute(const ValueType& weight) const;
 
   ValueId norm(ValueId x, Slot slot, std::string name);
   ValueId linear(ValueId x, Slot slot, int64_t n, bool bias, std::string name);
@@ -73,12 +72,13 @@ std::string Builder::module(Slot slot, int64_t expert) const {
 }
 
 // Rows [begin, begin + want) of the slot's tensor, whose other dims must be `shape`'s.
-std::optional<WeightPart> Builder::part(Slot slot, std::span<const int64_t> shape, std::string_view suffix, int64_t expert,
-                                        ValueType* type) {
+std::optional<WeightPart> Builder::part(Slot slot, std::span<const int64_t> shape, std::string_view suffix,
+                                        int64_t expert, ValueType* type) {
   const std::string name = module(slot, expert) + std::string(suffix);
   const WeightInfo* info = weights_.find(name);
   if (info == nullptr) {
-    fail(error(Code::kNotFound, fmt::format("{}: tensor {} is missing ({} needs it)", weights_.label(), name, family_.name)));
+    fail(error(Code::kNotFound,
+               fmt::format("{}: tensor {} is missing ({} needs it)", weights_.label(), name, family_.name)));
     return std::nullopt;
   }
   Rows rows = Rows::kAll;
@@ -97,8 +97,8 @@ std::optional<WeightPart> Builder::part(Slot slot, std::span<const int64_t> shap
   Shape want(shape);
   want[0] = total;
   if (info->shape != want) {
-    fail(error(Code::kInvalid, fmt::format("{}: tensor {} has shape {}, the configuration asks for {}", weights_.label(), name,
-                                           to_string(info->shape), to_string(want))));
+    fail(error(Code::kInvalid, fmt::format("{}: tensor {} has shape {}, the configuration asks for {}",
+                                           weights_.label(), name, to_string(info->shape), to_string(want))));
     return std::nullopt;
   }
   type->dtype = info->dtype;
@@ -126,25 +126,14 @@ ValueId Builder::experts(std::span<const Slot> slots, int64_t rows, int64_t k) {
       if (!found) return kNoValue;
       if (parts.empty()) first = type;
       if (type != first) {
-        fail(error(Code::kUnsupported, fmt::format("{}: {} is {}, other experts of the layer {}", weights_.label(), found->tensor,
-                                                   to_string(type), to_string(first))));
+        fail(error(Code::kUnsupported, fmt::format("{}: {} is {}, other experts of the layer {}", weights_.label(),
+                                                   found->tensor, to_string(type), to_string(first))));
         return kNoValue;
       }
       parts.push_back(std::move(*found));
     }
   type.dims = {spec_.experts, static_cast<int64_t>(slots.size()) * rows, k};
   return graph_.add_weight(std::move(parts), std::move(type));
-}
-
-Compute Builder::compute(const ValueType& weight) const {
-  switch (mode_) {
-    case ComputeMode::kF32: return Compute::kF32;
-    case ComputeMode::kBF16: return Compute::kBF16;
-    case ComputeMode::kInt8: return weight.quant != nullptr ? Compute::kInt8 : Compute::kF32;
-    case ComputeMode::kAuto: break;
-  }
-  if (weight.quant != nullptr) return Compute::kInt8;
-  return weight.dtype == DType::kBF16 ? Compute::kBF16 : Compute::kF32;
 }
 
 ValueId Builder::norm(ValueId x, Slot slot, std::string name) {
@@ -158,7 +147,7 @@ ValueId Builder::linear(ValueId x, Slot slot, int64_t n, bool bias, std::string 
   const ValueId w = weight(slot, {n, graph_.type(x).last().factor});
   if (w == kNoValue) return kNoValue;
   Linear op;
-  op.compute = compute(graph_.type(w));
+  op.compute = choose_compute(mode_, graph_.type(w));
   const WeightInfo* info = weights_.find(module(slot) + ".weight");
   if (info->rounds_input_to_fp8) op.rounding = InputRounding::kF8Token;
   std::vector<ValueId> in = {x, w};
@@ -197,7 +186,8 @@ ValueId Builder::moe(ValueId x) {
   const ValueId gate_up = experts(kGateUp, spec_.ffn_dim, spec_.embed_dim);
   const ValueId down = experts(kDown, spec_.embed_dim, spec_.ffn_dim);
   if (failed_.has_value()) return kNoValue;
-  const MoeFfn op{spec_.experts, spec_.experts_per_token, spec_.renormalise_experts, spec_.act, compute(graph_.type(down))};
+  const MoeFfn op{spec_.experts, spec_.experts_per_token, spec_.renormalise_experts, spec_.act,
+                  choose_compute(mode_, graph_.type(down))};
   return add(op, {x, router, gate_up, down}, layer_name("moe"));
 }
 
@@ -219,7 +209,8 @@ ValueId Builder::logits(ValueId x) {
   // A checkpoint that ties its head has no lm_head tensor; some keep a copy all the same, which is then used.
   const bool own = has(Slot::kHead, ".weight");
   if (!own && !spec_.tied_head)
-    fail(error(Code::kNotFound, fmt::format("{}: tensor {}.weight is missing and tie_word_embeddings is false", weights_.label(), module(Slot::kHead))));
+    fail(error(Code::kNotFound, fmt::format("{}: tensor {}.weight is missing and tie_word_embeddings is false",
+                                            weights_.label(), module(Slot::kHead))));
   return linear(x, own && !spec_.tied_head ? Slot::kHead : Slot::kEmbed, spec_.vocab, spec_.head_bias, "head");
 }
 
@@ -255,7 +246,19 @@ Result<Graph> Builder::build() {
 
 }  // namespace
 
-Result<Graph> build_decoder(const DecoderSpec& spec, const Family& family, const WeightSource& weights, ComputeMode mode) {
+Compute choose_compute(ComputeMode mode, const ValueType& weight) {
+  switch (mode) {
+    case ComputeMode::kF32: return Compute::kF32;
+    case ComputeMode::kBF16: return Compute::kBF16;
+    case ComputeMode::kInt8: return weight.quant != nullptr ? Compute::kInt8 : Compute::kF32;
+    case ComputeMode::kAuto: break;
+  }
+  if (weight.quant != nullptr) return Compute::kInt8;
+  return weight.dtype == DType::kBF16 ? Compute::kBF16 : Compute::kF32;
+}
+
+Result<Graph> build_decoder(const DecoderSpec& spec, const Family& family, const WeightSource& weights,
+                            ComputeMode mode) {
   return Builder(spec, family, weights, mode).build();
 }
 

@@ -1,5 +1,5 @@
-// DecoderSpec: a decoder-only transformer as data. A family (families.h) reads its config.json into a spec and says what
-// its tensors are called; build_decoder turns both into a Graph.
+// DecoderSpec: a decoder-only transformer as data. A family (families.h) reads its config.json into a spec and says
+// what its tensors are called; build_decoder turns both into a Graph.
 //
 // Thread rules: plain values.
 #pragma once
@@ -20,13 +20,13 @@ enum class NormKind : uint8_t { kRms, kLayer };
 
 struct DecoderSpec {
   // Shapes.
-  int64_t layers = 0;      // L
-  int64_t embed_dim = 0;   // E
-  int64_t ffn_dim = 0;     // F; of one expert for mixtures
-  int64_t heads = 0;       // H
-  int64_t kv_heads = 0;    // G
-  int64_t head_dim = 0;    // D
-  int64_t vocab = 0;       // V
+  int64_t layers = 0;       // L
+  int64_t embed_dim = 0;    // E
+  int64_t ffn_dim = 0;      // F; of one expert for mixtures
+  int64_t heads = 0;        // H
+  int64_t kv_heads = 0;     // G
+  int64_t head_dim = 0;     // D
+  int64_t vocab = 0;        // V
   int64_t context_max = 0;  // positions the model was made for
 
   NormKind norm = NormKind::kRms;
@@ -38,25 +38,42 @@ struct DecoderSpec {
 
   bool qkv_bias = false;
   bool out_bias = false;
-  bool qk_norm = false;                // RmsNorm of each head of q and k before rotation, weights [D]
-  float attention_scale = 0;           // 0: 1 / sqrt(D)
-  std::vector<int64_t> window;         // one a layer: tokens a token sees, itself included; 0: all. Empty: all layers 0
+  bool qk_norm = false;         // RmsNorm of each head of q and k before rotation, weights [D]
+  float attention_scale = 0;    // 0: 1 / sqrt(D)
+  std::vector<int64_t> window;  // one a layer: tokens a token sees, itself included; 0: all. Empty: all layers 0
 
-  bool gated = true;                   // act(gate) * up, else act(up)
+  bool gated = true;  // act(gate) * up, else act(up)
   ActKind act = ActKind::kSilu;
   bool ffn_bias = false;
-  int64_t experts = 0;                 // 0: dense
+  int64_t experts = 0;  // 0: dense
   int64_t experts_per_token = 0;
   bool renormalise_experts = true;
 
-  bool tied_head = false;              // the logits' weight is the embedding
+  bool tied_head = false;  // the logits' weight is the embedding
   bool head_bias = false;
 };
 
 // What a tensor of the checkpoint is for. The weight rules of a family give each slot a name.
 enum class Slot : uint8_t {
-  kEmbed, kPositions, kAttnNorm, kQ, kK, kV, kQNorm, kKNorm, kOut, kFfnNorm, kGate, kUp, kDown,
-  kRouter, kExpertGate, kExpertUp, kExpertDown, kFinalNorm, kHead,
+  kEmbed,
+  kPositions,
+  kAttnNorm,
+  kQ,
+  kK,
+  kV,
+  kQNorm,
+  kKNorm,
+  kOut,
+  kFfnNorm,
+  kGate,
+  kUp,
+  kDown,
+  kRouter,
+  kExpertGate,
+  kExpertUp,
+  kExpertDown,
+  kFinalNorm,
+  kHead,
 };
 
 // Which rows of the named tensor a slot takes: fused checkpoints keep q, k and v (or gate and up) in one.
@@ -79,9 +96,13 @@ struct Family {
 // How the products of a model are computed. kAuto: what the checkpoint's weights are made for.
 enum class ComputeMode : uint8_t { kAuto, kF32, kBF16, kInt8 };
 
-// The decoder's graph. Inputs: ids [T], positions [T], rows [R] (i32). Outputs: logits [R, V]; next [R] and logprob [R].
-// Every tensor's shape is checked against the spec; the error names the tensor, its shape and the config's.
-Result<Graph> build_decoder(const DecoderSpec& spec, const Family& family, const WeightSource& weights, ComputeMode mode);
+// The arithmetic of a product with this weight.
+Compute choose_compute(ComputeMode mode, const ValueType& weight);
+
+// The decoder's graph. Inputs: ids [T], positions [T], rows [R] (i32). Outputs: logits [R, V]; next [R] and logprob
+// [R]. Every tensor's shape is checked against the spec; the error names the tensor, its shape and the config's.
+Result<Graph> build_decoder(const DecoderSpec& spec, const Family& family, const WeightSource& weights,
+                            ComputeMode mode);
 
 // Fields that most families share, read the way Llama's config.json has them.
 Result<DecoderSpec> parse_llama_like(const ModelConfig& config);

@@ -40,9 +40,9 @@ Result<const Family*> find_family(const ModelConfig& config) {
       if (name == wanted) return family;
       if (const size_t d = distance(wanted.substr(0, 100), name); d < best) best = d, nearest = name;
     }
-  return config.field_error("architectures",
-                            fmt::format("'{}' is not supported; the nearest that is: {}", wanted.substr(0, 100), nearest),
-                            Code::kUnsupported);
+  return config.field_error(
+      "architectures", fmt::format("'{}' is not supported; the nearest that is: {}", wanted.substr(0, 100), nearest),
+      Code::kUnsupported);
 }
 
 }  // namespace bolide

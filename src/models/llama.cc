@@ -1,7 +1,7 @@
 // Llama decoders: Llama 2, 3 and 3.1 (arXiv:2307.09288, arXiv:2407.21783), SmolLM2 (arXiv:2502.02737), Mistral
 // (arXiv:2310.06825, with its sliding window).
-#include "models/families.h"
 #include "models/llama.h"
+#include "models/families.h"
 
 namespace bolide {
 namespace {

@@ -17,7 +17,8 @@ Result<ActKind> read_act(const ModelConfig& config) {
   if (name == "gelu") return ActKind::kGelu;
   if (name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu_fast") return ActKind::kGeluTanh;
   if (name == "relu") return ActKind::kRelu;
-  return config.field_error("hidden_act", fmt::format("'{}' is not supported; there are silu, gelu, gelu_pytorch_tanh, relu", name),
+  return config.field_error("hidden_act",
+                            fmt::format("'{}' is not supported; there are silu, gelu, gelu_pytorch_tanh, relu", name),
                             Code::kUnsupported);
 }
 
@@ -31,10 +32,13 @@ Result<DecoderSpec> parse_llama_like(const ModelConfig& config) {
   BOLIDE_TRY(spec.heads, config.integer_in("num_attention_heads", 1, kDimMax));
   BOLIDE_TRY(spec.kv_heads, config.integer_or("num_key_value_heads", spec.heads));
   if (spec.kv_heads < 1 || spec.heads % spec.kv_heads != 0)
-    return config.field_error("num_key_value_heads", fmt::format("{} does not divide num_attention_heads, {}", spec.kv_heads, spec.heads));
+    return config.field_error("num_key_value_heads",
+                              fmt::format("{} does not divide num_attention_heads, {}", spec.kv_heads, spec.heads));
   BOLIDE_TRY(const auto head_dim, config.optional_integer("head_dim"));
   if (!head_dim.has_value() && spec.embed_dim % spec.heads != 0)
-    return config.field_error("num_attention_heads", fmt::format("{} does not divide hidden_size, {}, and there is no head_dim", spec.heads, spec.embed_dim));
+    return config.field_error(
+        "num_attention_heads",
+        fmt::format("{} does not divide hidden_size, {}, and there is no head_dim", spec.heads, spec.embed_dim));
   spec.head_dim = head_dim.value_or(spec.embed_dim / spec.heads);
   if (spec.head_dim < 1 || spec.head_dim > 4096)
     return config.field_error("head_dim", fmt::format("{} is not between 1 and 4096", spec.head_dim));

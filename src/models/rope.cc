@@ -29,7 +29,8 @@ void scale_llama3(const RopeConfig& config, std::vector<float>* inv) {
     if (wavelength > low_wavelength) {
       f = static_cast<float>(f / config.factor);
     } else if (wavelength >= high_wavelength) {
-      const double smooth = (context / wavelength - config.low_freq_factor) / (config.high_freq_factor - config.low_freq_factor);
+      const double smooth =
+          (context / wavelength - config.low_freq_factor) / (config.high_freq_factor - config.low_freq_factor);
       f = static_cast<float>((1 - smooth) * f / config.factor + smooth * f);
     }
   }
@@ -55,7 +56,8 @@ void scale_yarn(const RopeConfig& config, RopeSpec* spec) {
   if (config.attention_factor.has_value()) {
     spec->attention_factor = static_cast<float>(*config.attention_factor);
   } else if (config.mscale.value_or(0) != 0 && config.mscale_all_dim.value_or(0) != 0) {
-    spec->attention_factor = static_cast<float>(yarn_mscale(config.factor, *config.mscale) / yarn_mscale(config.factor, *config.mscale_all_dim));
+    spec->attention_factor = static_cast<float>(yarn_mscale(config.factor, *config.mscale) /
+                                                yarn_mscale(config.factor, *config.mscale_all_dim));
   } else {
     spec->attention_factor = static_cast<float>(yarn_mscale(config.factor, 1));
   }
@@ -70,14 +72,17 @@ Result<> scale_long(const RopeConfig& config, int64_t context_max, RopeSpec* spe
   spec->original_context = config.original_context;
   spec->inv_freq_long = spec->inv_freq;
   for (size_t i = 0; i < half; ++i) {
-    if (config.short_factor[i] <= 0 || config.long_factor[i] <= 0) return error(Code::kInvalid, "longrope factors must be positive");
+    if (config.short_factor[i] <= 0 || config.long_factor[i] <= 0)
+      return error(Code::kInvalid, "longrope factors must be positive");
     spec->inv_freq[i] = static_cast<float>(spec->inv_freq[i] / config.short_factor[i]);
     spec->inv_freq_long[i] = static_cast<float>(spec->inv_freq_long[i] / config.long_factor[i]);
   }
   const double original = static_cast<double>(config.original_context);
   const double factor = config.factor != 1 ? config.factor : static_cast<double>(context_max) / original;
-  if (config.attention_factor.has_value()) spec->attention_factor = static_cast<float>(*config.attention_factor);
-  else if (factor > 1) spec->attention_factor = static_cast<float>(std::sqrt(1 + std::log(factor) / std::log(original)));
+  if (config.attention_factor.has_value())
+    spec->attention_factor = static_cast<float>(*config.attention_factor);
+  else if (factor > 1)
+    spec->attention_factor = static_cast<float>(std::sqrt(1 + std::log(factor) / std::log(original)));
   return {};
 }
 
@@ -87,13 +92,15 @@ Result<RopeSpec> make_rope(const RopeConfig& config, int64_t head_dim, int64_t c
   RopeSpec spec;
   spec.rotary_dim = static_cast<int64_t>(static_cast<double>(head_dim) * config.partial_rotary_factor) / 2 * 2;
   if (spec.rotary_dim < 2 || spec.rotary_dim > head_dim)
-    return error(Code::kInvalid, fmt::format("rope: partial_rotary_factor {} leaves {} of {} head dims", config.partial_rotary_factor,
-                                             spec.rotary_dim, head_dim));
+    return error(Code::kInvalid, fmt::format("rope: partial_rotary_factor {} leaves {} of {} head dims",
+                                             config.partial_rotary_factor, spec.rotary_dim, head_dim));
   if (!(config.theta > 0) || !(config.factor > 0))
-    return error(Code::kInvalid, fmt::format("rope: theta {} and factor {} must be positive", config.theta, config.factor));
+    return error(Code::kInvalid,
+                 fmt::format("rope: theta {} and factor {} must be positive", config.theta, config.factor));
   const bool needs_context = config.type != RopeType::kDefault && config.type != RopeType::kLinear;
   if (needs_context && config.original_context < 1)
-    return error(Code::kInvalid, fmt::format("rope type {} needs original_max_position_embeddings", to_string(config.type)));
+    return error(Code::kInvalid,
+                 fmt::format("rope type {} needs original_max_position_embeddings", to_string(config.type)));
   spec.theta = static_cast<float>(config.theta);
   spec.inv_freq = base_frequencies(config.theta, spec.rotary_dim);
   switch (config.type) {

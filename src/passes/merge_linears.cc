@@ -59,8 +59,9 @@ Result<> merge(Graph& graph, const std::vector<NodeId>& nodes) {
   for (const NodeId id : nodes) {
     const ValueId old = graph.node(id).out[0];
     const int64_t count = graph.type(old).last().factor;
-    BOLIDE_TRY(const NodeId slice, graph.insert_before(nodes[0], Slice{begin, count}, std::vector{graph.node(merged).out[0]},
-                                                       graph.node(id).name + ".slice"));
+    BOLIDE_TRY(const NodeId slice,
+               graph.insert_before(nodes[0], Slice{begin, count}, std::vector{graph.node(merged).out[0]},
+                                   graph.node(id).name + ".slice"));
     graph.replace_uses(old, graph.node(slice).out[0]);
     begin += count;
   }

@@ -39,7 +39,8 @@ Result<int> remove_dead(Graph& graph, const PassContext&) {
   int rewrites = 0;
   for (auto it = order.rbegin(); it != order.rend(); ++it) {
     const Node& node = graph.node(*it);
-    const bool alive = std::any_of(node.out.begin(), node.out.end(), [&](ValueId v) { return readers[static_cast<size_t>(v)] > 0; });
+    const bool alive =
+        std::any_of(node.out.begin(), node.out.end(), [&](ValueId v) { return readers[static_cast<size_t>(v)] > 0; });
     if (alive || std::holds_alternative<KvWrite>(node.op) || std::holds_alternative<RopeKvWrite>(node.op)) continue;
     for (const ValueId value : node.in) --readers[static_cast<size_t>(value)];
     graph.remove(*it);

@@ -10,7 +10,7 @@ namespace {
 
 struct InputField {
   std::string_view name;
-  const int32_t* BatchInputs::*field;
+  const int32_t* BatchInputs::* field;
 };
 constexpr std::array kInputs = {
     InputField{"ids", &BatchInputs::ids},
@@ -50,8 +50,10 @@ Result<> Executor::bind(const Plan& plan, const Graph& graph, const SymbolValues
     for (const Operand& operand : step.in) {
       if (operand.kind == Operand::Kind::kInput) {
         const std::string& name = graph.value(operand.value).name;
+        const size_t known = inputs_.size();
         for (const InputField& input : kInputs)
           if (input.name == name) inputs_.push_back({views_.size(), input.field});
+        BOLIDE_CHECK(inputs_.size() > known, "the batch has nothing for the graph's input {}", name);
       }
       views_.push_back(view(operand, sizes));
     }

@@ -26,7 +26,7 @@ class Executor {
 
   struct InputView {
     size_t index;  // into views_
-    const int32_t* BatchInputs::*field;
+    const int32_t* BatchInputs::* field;
   };
 
   Buffer arena_;

@@ -36,13 +36,15 @@ bool packings_agree(const Graph& graph, const Node& node, const Kernel& kernel, 
 Error no_kernel(const Node& node, const NodeTypes& types, const DeviceInfo& device) {
   std::string inputs;
   for (const ValueType& type : types.in) inputs += fmt::format("{}{}", inputs.empty() ? "" : ", ", to_string(type));
-  return error(Code::kUnsupported, fmt::format("no kernel on {} for {} ({}) on {}", device.name, node.name, op_name(node.op), inputs));
+  return error(Code::kUnsupported,
+               fmt::format("no kernel on {} for {} ({}) on {}", device.name, node.name, op_name(node.op), inputs));
 }
 
 // The kernel whose packings the node's weights get: the fastest for the smallest bucket whose layout some kernel of the
 // largest bucket reads too.
 Result<const Kernel*> kernel_for_packing(const Graph& graph, const Node& node, const NodeTypes& types,
-                                         const KernelRegistry& kernels, const DeviceInfo& device, const SymbolValues& largest) {
+                                         const KernelRegistry& kernels, const DeviceInfo& device,
+                                         const SymbolValues& largest) {
   SymbolValues one;
   one.value.fill(1);
   const Problem small{&node.op, types.in, types.out, one, &device};
@@ -50,7 +52,8 @@ Result<const Kernel*> kernel_for_packing(const Graph& graph, const Node& node, c
   const auto large_candidates = kernels.candidates(large);
   for (const Kernel* kernel : kernels.candidates(small))
     for (const Kernel* other : large_candidates)
-      if (packings_agree(graph, node, *other, large, [&](size_t i) { return packing_of(*kernel, small, i); })) return kernel;
+      if (packings_agree(graph, node, *other, large, [&](size_t i) { return packing_of(*kernel, small, i); }))
+        return kernel;
   return no_kernel(node, types, device);
 }
 
@@ -97,7 +100,8 @@ size_t assign_offsets(std::vector<Interval>& intervals) {
     interval.offset = offset;
     total = std::max(total, offset + interval.bytes);
     placed.insert(std::upper_bound(placed.begin(), placed.end(), offset,
-                                   [](size_t o, const Interval* i) { return o < i->offset; }), &interval);
+                                   [](size_t o, const Interval* i) { return o < i->offset; }),
+                  &interval);
   }
   return total;
 }
@@ -138,10 +142,12 @@ Result<Plan> make_plan(const Graph& graph, const WeightStore& weights, const Ker
     const Node& node = graph.node(id);
     if (std::holds_alternative<Slice>(node.op)) continue;
     for (const ValueId value : node.in) last[static_cast<size_t>(place[static_cast<size_t>(value)].root)] = step_count;
-    for (const ValueId value : node.out) first[static_cast<size_t>(value)] = last[static_cast<size_t>(value)] = step_count;
+    for (const ValueId value : node.out)
+      first[static_cast<size_t>(value)] = last[static_cast<size_t>(value)] = step_count;
     ++step_count;
   }
-  for (const Output& output : graph.outputs()) last[static_cast<size_t>(place[static_cast<size_t>(output.value)].root)] = step_count;
+  for (const Output& output : graph.outputs())
+    last[static_cast<size_t>(place[static_cast<size_t>(output.value)].root)] = step_count;
 
   std::vector<Interval> intervals;
   for (size_t i = 0; i < graph.value_count(); ++i) {
@@ -198,7 +204,8 @@ Result<Plan> make_plan(const Graph& graph, const WeightStore& weights, const Ker
     }
     for (const ValueId value : node.out) step.out.push_back(operand(value));
     if (step.kernel->workspace != nullptr)
-      plan.workspace_bytes = std::max<size_t>(plan.workspace_bytes, round_up(step.kernel->workspace(problem), kAlignment));
+      plan.workspace_bytes =
+          std::max<size_t>(plan.workspace_bytes, round_up(step.kernel->workspace(problem), kAlignment));
     plan.steps.push_back(std::move(step));
   }
   for (const Output& output : graph.outputs()) plan.outputs[output.name] = operand(output.value);
@@ -228,8 +235,9 @@ Result<const Plan*> PlanSet::select(const SymbolValues& sizes) {
   std::array<int64_t, kSymbols> key{};
   for (size_t i = 0; i < kSymbols; ++i) {
     if (sizes.value[i] > limits_.sizes.value[i])
-      return error(Code::kInvalid, fmt::format("{} = {} is beyond the {} that was planned for", to_string(static_cast<Symbol>(i)),
-                                               sizes.value[i], limits_.sizes.value[i]));
+      return error(Code::kInvalid,
+                   fmt::format("{} = {} is beyond the {} that was planned for", to_string(static_cast<Symbol>(i)),
+                               sizes.value[i], limits_.sizes.value[i]));
     key[i] = bucket_of(sizes.value[i], limits_.sizes.value[i]);
   }
   auto& plan = plans_[key];

@@ -80,8 +80,8 @@ class PlanSet {
 // The bucket of a size: the next power of two, at most `limit`.
 int64_t bucket_of(int64_t size, int64_t limit);
 
-// Every (weight, packing) that the graph's kernels want: the packing of the fastest kernel that serves both the smallest
-// and the largest bucket with it.
+// Every (weight, packing) that the graph's kernels want: the packing of the fastest kernel that serves both the
+// smallest and the largest bucket with it.
 Result<std::vector<WeightStore::Use>> choose_packings(const Graph& graph, const KernelRegistry& kernels,
                                                       const DeviceInfo& device, const SymbolValues& largest);
 

@@ -21,7 +21,7 @@ struct StoredWeight {
   const Packing* packing = nullptr;  // null: the checkpoint's rows, or f32 for a 1-D weight
   TensorView view;                   // shape, dtype and quant of the weight; data in the packing's layout
   size_t bytes = 0;
-  bool mapped = false;               // true: pages of a file; false: anonymous memory
+  bool mapped = false;  // true: pages of a file; false: anonymous memory
   std::shared_ptr<const void> owner;
 };
 
@@ -35,6 +35,11 @@ class WeightStore {
   // Reads, checks and packs every use once. Errors name the tensor.
   static Result<WeightStore> pack(const Graph& graph, std::span<const Use> uses, const WeightSource& source,
                                   Workers& workers, const FunctionRef<void(PackProgress)>* progress = nullptr);
+
+  // The same from weights that are packed already, as `have` lists them: a use whose layout is there is taken as it is,
+  // the others are unpacked and packed anew; `repacked` counts those.
+  static Result<WeightStore> adopt(const Graph& graph, std::span<const Use> uses, std::span<const StoredWeight> have,
+                                   Workers& workers, int* repacked);
 
   void add(StoredWeight weight);
   bool contains(ValueId value, const Packing* packing) const { return index_.contains({value, packing}); }

@@ -28,7 +28,8 @@ TEST(BlockCodec, MatchesTheGgufPackage) {
     std::vector<float> got(count);
     decode_block_row(*scheme, bytes.data() + 8, count, got.data());
     for (uint32_t i = 0; i < count; ++i)
-      ASSERT_EQ(got[i], load_unaligned<float>(bytes.data() + 8 + block_bytes + i * 4)) << scheme->name << " value " << i;
+      ASSERT_EQ(got[i], load_unaligned<float>(bytes.data() + 8 + block_bytes + i * 4))
+          << scheme->name << " value " << i;
   }
 }
 
@@ -45,8 +46,9 @@ TEST(BlockCodec, WidensEveryFloatType) {
     decode_row(dtype, nullptr, reinterpret_cast<const std::byte*>(stored.data()), 77, got.data());
     for (size_t i = 0; i < values.size(); ++i) EXPECT_EQ(got[i], decode(stored[i])) << to_string(dtype);
   };
-  check(DType::kF64, [](float v) { return static_cast<double>(v) * 1.0000000001; },
-        [](double v) { return static_cast<float>(v); });
+  check(
+      DType::kF64, [](float v) { return static_cast<double>(v) * 1.0000000001; },
+      [](double v) { return static_cast<float>(v); });
   check(DType::kF32, [](float v) { return v; }, [](float v) { return v; });
   check(DType::kF16, f32_to_f16, f16_to_f32);
   check(DType::kBF16, f32_to_bf16, bf16_to_f32);

@@ -194,7 +194,7 @@ TEST(Gguf, SpmMergesByScoreAndFallsBackToBytes) {
   gguf.scores[265] = -4;
   gguf.bos_id = 1;
   gguf.eos_id = 2;
-  gguf.unk_id = 0;
+  gguf.unknown_id = 0;
   auto spec = tokenizer_from_gguf(gguf);
   ASSERT_TRUE(spec.has_value()) << spec.error().text;
   const auto tokenizer = Tokenizer::create(*std::move(spec));

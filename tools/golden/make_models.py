@@ -52,17 +52,17 @@ FP8 = {"config_groups": {"group_0": {
 MODELS = {
     "llama-bias": ("biases on q, k, v, o and in the MLP; tied head; an odd MLP of 53", llama(
         **SMALL | {"intermediate_size": 53}, attention_bias=True, mlp_bias=True, tie_word_embeddings=True)),
-    "llama-rope-llama3": ("llama3 rope, original context 32; one key-value head", llama(
-        **SMALL | {"num_key_value_heads": 1}, rope_theta=500000.0, rope_scaling={
+    "llama-rope-llama3": ("llama3 rope, original context 32, four of twelve frequencies blended; one key-value head", llama(
+        **SMALL | {"num_key_value_heads": 1}, head_dim=24, rope_theta=100.0, tie_word_embeddings=True, rope_scaling={
             "rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
             "original_max_position_embeddings": 32})),
     "llama-rope-linear": ("linear rope, factor 2.5", llama(
         **SMALL, rope_scaling={"type": "linear", "factor": 2.5}, tie_word_embeddings=True)),
     "llama-rope-dynamic": ("dynamic rope: 40 positions, prompts on both sides; greedy tokens with transformers' cache", llama(
         **SMALL | {"max_position_embeddings": 40}, rope_scaling={"type": "dynamic", "factor": 2.0})),
-    "llama-rope-yarn": ("yarn rope, factor 4 over 32 positions", llama(**SMALL, rope_scaling={
-        "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32, "beta_fast": 8.0, "beta_slow": 1.0},
-        tie_word_embeddings=True)),
+    "llama-rope-yarn": ("yarn rope, factor 4 over 64 positions, its ramp over frequencies 2 to 8 of 12", llama(
+        **SMALL, head_dim=24, rope_theta=100.0, tie_word_embeddings=True, rope_scaling={
+            "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64, "beta_fast": 4.0, "beta_slow": 0.5})),
     "mistral-window": ("a sliding window of 13", {"architectures": ["MistralForCausalLM"], "model_type": "mistral", "head_dim": 16,
                                                   "sliding_window": 13} | BASE | SMALL | {"tie_word_embeddings": True}),
     "qwen2": ("biases on q, k and v; tied head; rms_norm_eps 1e-3", {

@@ -14,7 +14,8 @@ class CpuStream final : public Stream {
   explicit CpuStream(int threads) : workers_(threads) {}
 
   Result<> copy(TensorView dst, TensorView src) override {
-    BOLIDE_CHECK(dst.dtype == src.dtype && dst.shape == src.shape, "copy between {} and {}", to_string(dst.shape), to_string(src.shape));
+    BOLIDE_CHECK(dst.dtype == src.dtype && dst.shape == src.shape, "copy between {} and {}", to_string(dst.shape),
+                 to_string(src.shape));
     std::memcpy(dst.data, src.data, static_cast<size_t>(src.rows()) * row_bytes(src.dtype, src.quant, src.cols()));
     return {};
   }
@@ -47,7 +48,8 @@ Result<std::unique_ptr<Device>> make_cpu_device(int threads, std::optional<Isa> 
   if (!supports(info.cpu, info.isa))
     return error(Code::kUnsupported, fmt::format("--isa {}: this processor has at most {} ({})", to_string(info.isa),
                                                  to_string(best_isa(info.cpu)), info.name));
-  if (threads < 0 || threads > 1024) return error(Code::kInvalid, fmt::format("--threads {}: expected 1 to 1024", threads));
+  if (threads < 0 || threads > 1024)
+    return error(Code::kInvalid, fmt::format("--threads {}: expected 1 to 1024", threads));
   info.threads = threads == 0 ? info.cpu.cores() : threads;
   return std::make_unique<CpuDevice>(std::move(info));
 }

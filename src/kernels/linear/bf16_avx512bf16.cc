@@ -10,7 +10,7 @@ namespace {
 
 template <int S, int M>
 inline void block(const FloatArgs& a, const uint8_t* weights, int64_t column) {
-  constexpr int64_t kPrefetch = 4096;
+  constexpr int64_t kPrefetch = 8192;
   __m512 acc[S][M];
 #pragma GCC unroll 16
   for (int s = 0; s < S; ++s)
@@ -22,7 +22,7 @@ inline void block(const FloatArgs& a, const uint8_t* weights, int64_t column) {
 #pragma GCC unroll 16
     for (int s = 0; s < S; ++s) {
       const uint8_t* p = weights + static_cast<size_t>(s) * a.strip_bytes;
-      _mm_prefetch(reinterpret_cast<const char*>(p + kPrefetch), _MM_HINT_T0);
+      _mm_prefetch(reinterpret_cast<const char*>(p + kPrefetch), _MM_HINT_T1);
       w[s] = reinterpret_cast<__m512bh>(_mm512_loadu_si512(p));
     }
 #pragma GCC unroll 16

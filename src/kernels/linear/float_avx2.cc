@@ -35,7 +35,7 @@ inline Row16 load_bf16_odd(const uint8_t* p) {
   return {_mm256_castsi256_ps(_mm256_and_si256(_mm256_loadu_si256(pairs), mask)),
           _mm256_castsi256_ps(_mm256_and_si256(_mm256_loadu_si256(pairs + 1), mask))};
 }
-inline void prefetch(const uint8_t* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0); }
+inline void prefetch(const uint8_t* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1); }
 
 class Store16 {
  public:

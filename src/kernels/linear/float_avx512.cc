@@ -20,7 +20,7 @@ inline Row16 load_bf16_even(const uint8_t* p) {
 inline Row16 load_bf16_odd(const uint8_t* p) {
   return _mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
 }
-inline void prefetch(const uint8_t* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0); }
+inline void prefetch(const uint8_t* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1); }
 
 class Store16 {
  public:

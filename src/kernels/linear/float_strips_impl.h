@@ -9,7 +9,7 @@ template <FloatStorage W, int S, int M>
 inline void float_block(const FloatArgs& a, const uint8_t* weights, int64_t column) {
   constexpr int64_t kStep = W == FloatStorage::kBF16 ? 2 : 1;        // of k
   constexpr int64_t kStepBytes = W == FloatStorage::kF16 ? 32 : 64;  // of one strip
-  constexpr int64_t kPrefetch = 4096;
+  constexpr int64_t kPrefetch = 8192;
   Row16 acc[S][M];
 #pragma GCC unroll 16
   for (int s = 0; s < S; ++s)

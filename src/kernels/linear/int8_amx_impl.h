@@ -3,8 +3,8 @@
 //
 // Tiling: a strip by 16 tokens. Per part of a group of 32 along K one tile product, 16 tokens x 32 int8 times 32 x 16
 // codes, then the vector unit scales its 16 rows into f32 sums that stay in registers; the tile product of the next
-// part runs meanwhile. Bound: the vector unit, 4 operations a row, so about a third of the tiles' peak at best. 4-bit
-// codes are unpacked once for all panels. Sums have the same values in the same order as VNNI's: equal bits.
+// part runs meanwhile. Bound: the vector unit, 4 operations a row, so about a third of the tiles' peak at best. Codes
+// of 4 and 6 bits are unpacked once for all panels. Sums have the same values in the same order as VNNI's: equal bits.
 
 constexpr int kTileTokens = 16;
 
@@ -13,11 +13,9 @@ template <StripFormat F>
 inline const uint8_t* byte_codes(const Strip& s, int64_t groups, uint8_t* scratch) {
   if constexpr (F.code_bits == 8) return s.codes;
   for (int64_t g = 0; g < groups; ++g)
-    for (int j = 0; j < 4; ++j) {
-      const Ints w = load_codes(s.codes + g * 256 + j * 64);
-      store_codes(scratch + g * 512 + j * 64, low_codes<F>(w));
-      store_codes(scratch + g * 512 + 256 + j * 64, high_codes<F>(w));
-    }
+    for (int p = 0; p < F.parts; ++p)
+      each_codes<F>(s.codes + g * strip_group_bytes(F), p,
+                    [&](Ints codes, int k) { store_codes(scratch + g * 512 + k * 16, codes); });
   return scratch;
 }
 

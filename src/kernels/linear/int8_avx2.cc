@@ -33,6 +33,16 @@ inline Floats negate(Floats a) { return _mm256_xor_ps(a, _mm256_set1_ps(-0.f)); 
 inline Floats subtract(Floats a, float b) { return _mm256_sub_ps(a, _mm256_set1_ps(b)); }
 inline Ints low_nibbles(Ints w) { return _mm256_and_si256(w, _mm256_set1_epi8(15)); }
 inline Ints high_nibbles(Ints w) { return low_nibbles(_mm256_srli_epi16(w, 4)); }
+template <int kBits>
+inline Ints shift_left(Ints w) {
+  return _mm256_slli_epi16(w, kBits);
+}
+template <int kBits>
+inline Ints shift_right(Ints w) {
+  return _mm256_srli_epi16(w, kBits);
+}
+inline Ints and_bytes(Ints w, char mask) { return _mm256_and_si256(w, _mm256_set1_epi8(mask)); }
+inline Ints or_ints(Ints a, Ints b) { return _mm256_or_si256(a, b); }
 inline Ints look_up(Ints codes) {
   return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_setr_epi8(BOLIDE_IQ4_TABLE)), codes);
 }
@@ -40,7 +50,7 @@ inline Ints byte_of(Ints w, int b) {
   return _mm256_and_si256(_mm256_srl_epi32(w, _mm_cvtsi32_si128(8 * b)), _mm256_set1_epi32(255));
 }
 inline void store(float* p, Floats v) { _mm256_storeu_ps(p, v); }
-inline void prefetch(const uint8_t* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0); }
+inline void prefetch(const uint8_t* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1); }
 
 // Wide codes: as signed numbers, 128 less. The panel's corrections allow for it (Int8Engine::wide_offset).
 template <bool kWide>

@@ -25,6 +25,16 @@ inline Floats negate(Floats a) { return _mm512_xor_ps(a, _mm512_set1_ps(-0.f)); 
 inline Floats subtract(Floats a, float b) { return _mm512_sub_ps(a, _mm512_set1_ps(b)); }
 inline Ints low_nibbles(Ints w) { return _mm512_and_si512(w, _mm512_set1_epi8(15)); }
 inline Ints high_nibbles(Ints w) { return low_nibbles(_mm512_srli_epi16(w, 4)); }
+template <int kBits>
+inline Ints shift_left(Ints w) {
+  return _mm512_slli_epi16(w, kBits);
+}
+template <int kBits>
+inline Ints shift_right(Ints w) {
+  return _mm512_srli_epi16(w, kBits);
+}
+inline Ints and_bytes(Ints w, char mask) { return _mm512_and_si512(w, _mm512_set1_epi8(mask)); }
+inline Ints or_ints(Ints a, Ints b) { return _mm512_or_si512(a, b); }
 inline Ints look_up(Ints codes) {
   return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_setr_epi8(BOLIDE_IQ4_TABLE)), codes);
 }
@@ -34,7 +44,7 @@ inline Ints byte_of(Ints w, int b) {
 inline void store(float* p, Floats v) { _mm512_storeu_ps(p, v); }
 inline void store_codes(uint8_t* p, Ints v) { _mm512_storeu_si512(p, v); }
 inline Ints add_ints(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
-inline void prefetch(const uint8_t* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0); }
+inline void prefetch(const uint8_t* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1); }
 
 // sum + the four products in each lane.
 template <bool kWide>

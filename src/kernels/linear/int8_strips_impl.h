@@ -39,22 +39,48 @@ inline Floats minimum_of(const Strip& s, int64_t g, int p, int row) {
   return negate(multiply(block, load_unsigned(s.minima + i)));
 }
 
-template <StripFormat F>
-inline Ints low_codes(Ints w) {
-  if constexpr (F.table) return look_up(low_nibbles(w));
-  return low_nibbles(w);
+// High bits of 6-bit codes: those at bit 2 J of each byte to bits 4 and 5.
+template <int J>
+inline Ints top_bits(Ints plane) {
+  if constexpr (J < 2) return and_bytes(shift_left<4 - 2 * J>(plane), 0x30);
+  if constexpr (J > 2) return and_bytes(shift_right<2 * J - 4>(plane), 0x30);
+  return and_bytes(plane, 0x30);
 }
-template <StripFormat F>
-inline Ints high_codes(Ints w) {
-  if constexpr (F.table) return look_up(high_nibbles(w));
-  return high_nibbles(w);
+
+// The 4 codes of each row at k = 4 J (kHigh: 16 + 4 J) of a group, from the register that holds their nibbles.
+template <StripFormat F, int J, bool kHigh>
+inline Ints nibble_codes(Ints w, const uint8_t* group) {
+  Ints codes = kHigh ? high_nibbles(w) : low_nibbles(w);
+  if constexpr (F.table) codes = look_up(codes);
+  if constexpr (F.code_bits == 6) codes = or_ints(codes, top_bits<J>(load_codes(group + (kHigh ? 320 : 256))));
+  return codes;
+}
+
+// visit(codes, k): every 4 codes of each row in a group, or, with parts == 2, in half `part` of it.
+template <StripFormat F, class Visit>
+inline void each_codes(const uint8_t* group, int part, Visit visit) {
+  if constexpr (F.code_bits == 8) {
+    static_assert(F.parts == 1);
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; ++j) visit(load_codes(group + j * 64), j * 4);
+  } else {
+    const auto step = [&]<int J>() {
+      const Ints w = load_codes(group + J * 64);
+      if (F.parts == 1 || part == 0) visit(nibble_codes<F, J, false>(w, group), J * 4);
+      if (F.parts == 1 || part == 1) visit(nibble_codes<F, J, true>(w, group), 16 + J * 4);
+    };
+    step.template operator()<0>();
+    step.template operator()<1>();
+    step.template operator()<2>();
+    step.template operator()<3>();
+  }
 }
 
 template <StripFormat F, int M>
 inline void one_strip(const Strip& s, int64_t groups, const uint8_t* panel, int row, Floats (&acc)[M]) {
   constexpr bool kWide = strip_codes_wide(F);
   constexpr int64_t kRecord = int64_t{M} * (32 + 4 + 4 * F.parts);
-  constexpr int kGroupBytes = F.code_bits == 8 ? 512 : 256;
+  constexpr int kGroupBytes = strip_group_bytes(F);
   // All of a strip's bytes for one group: the strip is walked ahead of time as the one stream that it is.
   constexpr int kStride = kGroupBytes + F.parts * (F.minimum ? 2 : 1) * (F.scale == StripScale::kHalf ? 32 : 16) +
                           (F.scale == StripScale::kHalf ? 0
@@ -79,18 +105,7 @@ inline void one_strip(const Strip& s, int64_t groups, const uint8_t* panel, int 
       Ints sum[M];
 #pragma GCC unroll 16
       for (int m = 0; m < M; ++m) sum[m] = F.minimum ? zero_ints() : broadcast_int(corrections + m * 4);
-      if constexpr (F.code_bits == 8) {
-        constexpr int kLines = 8 / F.parts;
-#pragma GCC unroll 8
-        for (int j = 0; j < kLines; ++j) dots(sum, load_codes(codes + (p * kLines + j) * 64), (p * kLines + j) * 4);
-      } else {
-#pragma GCC unroll 4
-        for (int j = 0; j < 4; ++j) {
-          const Ints w = load_codes(codes + j * 64);
-          if (F.parts == 1 || p == 0) dots(sum, low_codes<F>(w), j * 4);
-          if (F.parts == 1 || p == 1) dots(sum, high_codes<F>(w), 16 + j * 4);
-        }
-      }
+      each_codes<F>(codes, p, [&](Ints w, int k) { dots(sum, w, k); });
       const Floats scale = scale_of<F>(s, g, p, row);
 #pragma GCC unroll 16
       for (int m = 0; m < M; ++m)
@@ -125,23 +140,17 @@ void strips(const StripArgs& a) {
 template <StripFormat F>
 void decode(const StripArgs& a, float* out) {
   const Strip s = strip_at(a, 0);
-  for (int64_t g = 0; g < a.shape.groups; ++g) {
-    for (int j = 0; j < 8; ++j, out += 4 * kStripRows) {
-      for (int row = 0; row < kStripRows; row += kRegisterRows) {
-        Ints codes;
-        if constexpr (F.code_bits == 8) {
-          codes = load_codes(s.codes + g * 512 + j * 64 + row * 4);
-        } else {
-          const Ints w = load_codes(s.codes + g * 256 + j % 4 * 64 + row * 4);
-          codes = j < 4 ? low_codes<F>(w) : high_codes<F>(w);
-        }
-        const int p = F.parts == 2 ? j / 4 : 0;
+  for (int64_t g = 0; g < a.shape.groups; ++g, out += 32 * kStripRows) {
+    for (int row = 0; row < kStripRows; row += kRegisterRows) {
+      for (int p = 0; p < F.parts; ++p) {
         const Floats scale = scale_of<F>(s, g, p, row);
         const Floats minimum = F.minimum ? minimum_of<F>(s, g, p, row) : zero_floats();
-        for (int b = 0; b < 4; ++b) {
-          const Floats code = subtract(to_floats(byte_of(codes, b)), static_cast<float>(a.zero));
-          store(out + b * kStripRows + row, fma(code, scale, minimum));
-        }
+        each_codes<F>(s.codes + g * strip_group_bytes(F) + row * 4, p, [&](Ints codes, int k) {
+          for (int b = 0; b < 4; ++b) {
+            const Floats code = subtract(to_floats(byte_of(codes, b)), static_cast<float>(a.zero));
+            store(out + (k + b) * kStripRows + row, fma(code, scale, minimum));
+          }
+        });
       }
     }
   }
@@ -156,12 +165,13 @@ inline void with_format(int kind, Visit visit) {
     BOLIDE_KIND(kStrip4Half)
     BOLIDE_KIND(kStrip4HalfMin)
     BOLIDE_KIND(kStripTableHalf)
+    BOLIDE_KIND(kStrip6Half)
+    BOLIDE_KIND(kStrip6HalfMin)
     BOLIDE_KIND(kStrip8Half)
-    BOLIDE_KIND(kStrip8HalfMin)
     BOLIDE_KIND(kStrip4Super)
-    BOLIDE_KIND(kStrip8Super)
+    BOLIDE_KIND(kStrip6Super)
     BOLIDE_KIND(kStripTableSuper)
-    BOLIDE_KIND(kStrip8SuperBy16)
+    BOLIDE_KIND(kStrip6SuperBy16)
     BOLIDE_KIND(kStrip4SuperMinBy16)
     BOLIDE_KIND(kStrip4SuperBy16)
 #undef BOLIDE_KIND

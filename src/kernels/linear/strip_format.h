@@ -4,7 +4,8 @@
 // A strip holds, each part at a multiple of 64 bytes:
 //   codes   [K / 32] groups. 8-bit codes: 8 x 64 bytes; 64 bytes hold 4 consecutive k of 16 rows, row-major, so that
 //           one 32-bit lane is one row. 4-bit codes: 4 x 64 bytes; byte (row r, b) of part j has k = 4 j + b in the low
-//           nibble and k = 16 + 4 j + b in the high one.
+//           nibble and k = 16 + 4 j + b in the high one. 6-bit codes: their low 4 bits so, then 2 x 64 bytes of their
+//           high 2 bits; byte (r, b) of half h has those of k = 16 h + 4 j + b at bit 2 j.
 //   scales  [K / group] x 16 rows: f16, or 8-bit multiples of the block's f16
 //   minima  the same for schemes that have them
 //   super   [K / 256] x (16 f16 scales of the block, 16 f16 minima if any)
@@ -26,7 +27,7 @@ enum class StripScale : uint8_t {
 
 // value = scale * (code - zero), or scale * code + minimum.
 struct StripFormat {
-  int code_bits;  // 4 or 8
+  int code_bits;  // 4, 6 or 8
   bool table;     // a 4-bit code stands for strip_table[code], an 8-bit one
   int parts;      // scales in a group of 32 along K: 1 or 2
   StripScale scale;
@@ -38,12 +39,13 @@ enum StripKind : int {
   kStrip4Half,          // q4_0
   kStrip4HalfMin,       // q4_1
   kStripTableHalf,      // iq4_nl
-  kStrip8Half,          // q5_0, q8_0
-  kStrip8HalfMin,       // q5_1
+  kStrip6Half,          // q5_0
+  kStrip6HalfMin,       // q5_1
+  kStrip8Half,          // q8_0
   kStrip4Super,         // q4_k
-  kStrip8Super,         // q5_k
+  kStrip6Super,         // q5_k
   kStripTableSuper,     // iq4_xs
-  kStrip8SuperBy16,     // q6_k
+  kStrip6SuperBy16,     // q6_k
   kStrip4SuperMinBy16,  // q2_k
   kStrip4SuperBy16,     // q3_k
   kStripKinds
@@ -54,21 +56,23 @@ constexpr StripFormat strip_format(int kind) {
     case kStrip4Half: return {4, false, 1, StripScale::kHalf, false};
     case kStrip4HalfMin: return {4, false, 1, StripScale::kHalf, true};
     case kStripTableHalf: return {4, true, 1, StripScale::kHalf, false};
+    case kStrip6Half: return {6, false, 1, StripScale::kHalf, false};
+    case kStrip6HalfMin: return {6, false, 1, StripScale::kHalf, true};
     case kStrip8Half: return {8, false, 1, StripScale::kHalf, false};
-    case kStrip8HalfMin: return {8, false, 1, StripScale::kHalf, true};
     case kStrip4Super: return {4, false, 1, StripScale::kUnsigned, true};
-    case kStrip8Super: return {8, false, 1, StripScale::kUnsigned, true};
+    case kStrip6Super: return {6, false, 1, StripScale::kUnsigned, true};
     case kStripTableSuper: return {4, true, 1, StripScale::kSigned, false};
-    case kStrip8SuperBy16: return {8, false, 2, StripScale::kSigned, false};
+    case kStrip6SuperBy16: return {6, false, 2, StripScale::kSigned, false};
     case kStrip4SuperMinBy16: return {4, false, 2, StripScale::kUnsigned, true};
     default: return {4, false, 2, StripScale::kSigned, false};
   }
 }
 
+// Bytes of the codes of 16 rows by 32.
+constexpr int strip_group_bytes(StripFormat f) { return f.code_bits * 64; }
+
 // Codes above 127: a sum of two of them with int8 activations does not fit 16 bits.
-constexpr bool strip_codes_wide(StripFormat f) {
-  return f.table || (f.code_bits == 8 && f.scale == StripScale::kHalf && !f.minimum);
-}
+constexpr bool strip_codes_wide(StripFormat f) { return f.table || f.code_bits == 8; }
 
 // Offsets within a strip, in bytes.
 struct StripShape {

@@ -10,10 +10,10 @@ namespace bolide {
 namespace {
 
 constexpr StripScheme kSchemes[] = {
-    {&kQ4_0, kStrip4Half, 8},       {&kQ4_1, kStrip4HalfMin, 0},      {&kQ5_0, kStrip8Half, 16},
-    {&kQ5_1, kStrip8HalfMin, 0},    {&kQ8_0, kStrip8Half, 128},       {&kQ2_K, kStrip4SuperMinBy16, 0},
-    {&kQ3_K, kStrip4SuperBy16, 4},  {&kQ4_K, kStrip4Super, 0},        {&kQ5_K, kStrip8Super, 0},
-    {&kQ6_K, kStrip8SuperBy16, 32}, {&kIQ4_NL, kStripTableHalf, 128}, {&kIQ4_XS, kStripTableSuper, 128},
+    {&kQ4_0, kStrip4Half, 8},       {&kQ4_1, kStrip4HalfMin, 0},      {&kQ5_0, kStrip6Half, 16},
+    {&kQ5_1, kStrip6HalfMin, 0},    {&kQ8_0, kStrip8Half, 128},       {&kQ2_K, kStrip4SuperMinBy16, 0},
+    {&kQ3_K, kStrip4SuperBy16, 4},  {&kQ4_K, kStrip4Super, 0},        {&kQ5_K, kStrip6Super, 0},
+    {&kQ6_K, kStrip6SuperBy16, 32}, {&kIQ4_NL, kStripTableHalf, 128}, {&kIQ4_XS, kStripTableSuper, 128},
 };
 
 // Where the fields of one block lie in a strip: the same walk reads and writes.
@@ -37,10 +37,7 @@ class BlockPlace {
 
   void load(int64_t first_group, int64_t groups, BlockFields* f) {
     for (int64_t g = 0; g < groups; ++g) {
-      for (int j = 0; j < 32; ++j) {
-        const uint8_t byte = *code_byte(first_group + g, j);
-        f->codes[g * 32 + j] = format_.code_bits == 8 ? byte : static_cast<uint8_t>(j < 16 ? byte & 15 : byte >> 4);
-      }
+      for (int j = 0; j < 32; ++j) f->codes[g * 32 + j] = load_code(first_group + g, j);
       if (format_.scale == StripScale::kHalf) continue;
       for (int p = 0; p < format_.parts; ++p) {
         f->scales[g * format_.parts + p] = *small(shape_.scales, first_group + g, p);
@@ -52,19 +49,35 @@ class BlockPlace {
   }
 
  private:
+  uint8_t* group(int64_t g) const { return strip_ + g * strip_group_bytes(format_) + row_ * 4; }
+
   // Four consecutive codes of a row are one 32-bit lane.
-  void store_codes(int64_t group, const uint8_t* codes) {
-    for (int j = 0; j < (format_.code_bits == 8 ? 8 : 4); ++j) {
-      uint32_t low = 0, high = 0;
-      std::memcpy(&low, codes + j * 4, 4);
-      if (format_.code_bits != 8) std::memcpy(&high, codes + 16 + j * 4, 4);
-      const uint32_t lane = low | high << 4;
-      std::memcpy(code_byte(group, j * 4), &lane, 4);
+  void store_codes(int64_t g, const uint8_t* codes) {
+    uint8_t* lanes = group(g);
+    if (format_.code_bits == 8) {
+      for (int j = 0; j < 8; ++j) std::memcpy(lanes + j * 64, codes + j * 4, 4);
+      return;
     }
+    uint32_t top[2] = {0, 0};
+    for (int j = 0; j < 4; ++j) {
+      uint32_t four[2];
+      std::memcpy(&four[0], codes + j * 4, 4);
+      std::memcpy(&four[1], codes + 16 + j * 4, 4);
+      const uint32_t nibbles = (four[0] & 0x0f0f0f0fu) | (four[1] & 0x0f0f0f0fu) << 4;
+      std::memcpy(lanes + j * 64, &nibbles, 4);
+      for (int h = 0; h < 2; ++h) top[h] |= ((four[h] >> 4) & 0x03030303u) << (2 * j);
+    }
+    if (format_.code_bits == 6)
+      for (int h = 0; h < 2; ++h) std::memcpy(lanes + 256 + h * 64, &top[h], 4);
   }
-  uint8_t* code_byte(int64_t group, int j) const {
-    if (format_.code_bits == 8) return strip_ + group * 512 + j / 4 * 64 + row_ * 4 + j % 4;
-    return strip_ + group * 256 + j % 16 / 4 * 64 + row_ * 4 + j % 4;
+
+  uint8_t load_code(int64_t g, int i) const {
+    const uint8_t* lanes = group(g);
+    if (format_.code_bits == 8) return lanes[i / 4 * 64 + i % 4];
+    const int half = i / 16, j = i % 16 / 4;
+    int code = (lanes[j * 64 + i % 4] >> (4 * half)) & 15;
+    if (format_.code_bits == 6) code |= ((lanes[256 + half * 64 + i % 4] >> (2 * j)) & 3) << 4;
+    return static_cast<uint8_t>(code);
   }
   uint8_t* small(size_t region, int64_t group, int part) const {
     return strip_ + region + (group * format_.parts + part) * kStripRows + row_;
@@ -158,7 +171,7 @@ StripShape strip_shape(const StripScheme& scheme, int64_t k) {
   const size_t scale_bytes = round_up(groups * static_cast<size_t>(format.parts) * kStripRows * (half ? 2 : 1), 64);
   StripShape shape{};
   shape.groups = static_cast<int64_t>(groups);
-  shape.scales = groups * (format.code_bits == 8 ? 512 : 256);
+  shape.scales = groups * static_cast<size_t>(strip_group_bytes(format));
   shape.minima = shape.scales + scale_bytes;
   shape.super = shape.minima + (format.minimum ? scale_bytes : 0);
   shape.bytes = shape.super + (half ? 0 : round_up(groups / 8 * kStripRows * (format.minimum ? 4 : 2), 64));

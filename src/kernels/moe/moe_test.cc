@@ -139,29 +139,34 @@ TEST(Moe, EveryWeightTypeAndTokenCount) {
 }
 
 TEST(Moe, BatchInvariant) {
-  for (const Weights& w : kWeights)
-    for (const Compute compute : {Compute::kF32, Compute::kBF16, Compute::kInt8})
+  for (const Weights& w : kWeights) {
+    const int64_t e = w.gate_up == &kQ4_K ? 256 : 64;
+    for (const Compute compute : {Compute::kF32, Compute::kBF16, Compute::kInt8}) {
+      MoeFfn op{.experts = 3, .top_k = 2};
+      op.compute = compute;
+      const Case all = moe_case(w, op, 11, e, e, 3);
+      std::mt19937_64 random(7);
+      std::vector<Operand> in;
+      for (size_t i = 0; i < 4; ++i) in.push_back(testing::random_operand(all.in[i], all.sizes, i > 0, random));
+      scale_down(in);
       for (const Kernel& kernel : moe_kernels()) {
         if (kernel.name == "moe_ref") continue;  // slow, and one token at a time by construction
-        MoeFfn op{.experts = 4, .top_k = 2};
-        op.compute = compute;
-        const Case all = moe_case(w, op, 11, 256, 256, 3);
+        // Fewer than 8 tokens take FMA there; see linear/README.md.
+        if (kernel.name == "moe_bf16_amx") continue;
         const DeviceInfo device = testing::this_machine(1);
         if (!kernel.supports({&all.op, all.in, {}, all.sizes, &device})) continue;
-        std::mt19937_64 random(7);
-        std::vector<Operand> in;
-        for (size_t i = 0; i < 4; ++i) in.push_back(testing::random_operand(all.in[i], all.sizes, i > 0, random));
-        scale_down(in);
         const auto expected = testing::run_once(kernel, all, in, 2)[0];
-        for (const int64_t tokens : {1, 2, 5}) {
-          const Case few = moe_case(w, op, tokens, 256, 256, 3);
+        for (const int64_t tokens : {1, 5}) {
+          const Case few = moe_case(w, op, tokens, e, e, 3);
           std::vector<Operand> part = in;
-          part[0].shape = Shape{tokens, 256};
-          part[0].set_values({in[0].values.begin(), in[0].values.begin() + tokens * 256});
+          part[0].shape = Shape{tokens, e};
+          part[0].set_values({in[0].values.begin(), in[0].values.begin() + tokens * e});
           const auto got = testing::run_once(kernel, few, part, 2)[0];
           EXPECT_EQ(std::memcmp(got.data(), expected.data(), got.size() * 4), 0) << kernel.name << " " << few.name;
         }
       }
+    }
+  }
 }
 
 TEST(Routing, TiesGoToTheLowerExpertAndWeightsSumToOne) {

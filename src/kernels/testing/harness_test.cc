@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cmath>
@@ -19,27 +20,35 @@ constexpr size_t kGuard = 4096;
 constexpr std::byte kGuardByte{0xa5};
 constexpr std::byte kPoison{0xff};  // NaN in every float type
 
-// Memory between guard bands, filled with NaN.
+// Memory filled with NaN, with a guard band before it and, at its end rounded up to 64 bytes, a page that faults when
+// it is read or written.
 class Guarded {
  public:
-  explicit Guarded(size_t bytes) : bytes_(bytes), memory_(bytes + 2 * kGuard + 64, kGuardByte) {
-    const auto address = reinterpret_cast<uintptr_t>(memory_.data()) + kGuard;
-    data_ = memory_.data() + kGuard + (round_up(address, 64) - address);
+  explicit Guarded(size_t bytes) : bytes_(bytes) {
+    const size_t rounded = round_up(bytes, 64);
+    front_ = round_up(rounded + kGuard, kPage);
+    void* memory = mmap(nullptr, front_ + kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    BOLIDE_CHECK(memory != MAP_FAILED, "{} bytes", front_ + kPage);
+    memory_ = static_cast<std::byte*>(memory);
+    std::fill(memory_, memory_ + front_, kGuardByte);
+    BOLIDE_CHECK(mprotect(memory_ + front_, kPage, PROT_NONE) == 0, "mprotect");
+    data_ = memory_ + front_ - rounded;
     std::fill(data_, data_ + bytes, kPoison);
   }
   Guarded(const Guarded&) = delete;
+  ~Guarded() { munmap(memory_, front_ + kPage); }
   std::byte* data() const { return data_; }
   MutableBytes bytes() const { return {data_, bytes_}; }
   bool intact() const {
     const auto kept = [](std::byte b) { return b == kGuardByte; };
-    return std::all_of(static_cast<const std::byte*>(memory_.data()), static_cast<const std::byte*>(data_), kept) &&
-           std::all_of(static_cast<const std::byte*>(data_ + bytes_), memory_.data() + memory_.size(), kept);
+    return std::all_of(memory_, data_, kept) && std::all_of(data_ + bytes_, memory_ + front_, kept);
   }
 
  private:
-  size_t bytes_;
-  std::vector<std::byte> memory_;
-  std::byte* data_;
+  static constexpr size_t kPage = 4096;
+  size_t bytes_, front_ = 0;
+  std::byte* memory_ = nullptr;
+  std::byte* data_ = nullptr;
 };
 
 class PoolStream : public Stream {
@@ -198,7 +207,8 @@ std::string compare(std::span<const double> got, std::span<const double> expecte
 
 bool same_bits(const std::vector<std::vector<double>>& a, const std::vector<std::vector<double>>& b) {
   for (size_t i = 0; i < a.size(); ++i)
-    if (a[i].size() != b[i].size() || std::memcmp(a[i].data(), b[i].data(), a[i].size() * sizeof(double)) != 0)
+    if (a[i].size() != b[i].size() ||
+        (!a[i].empty() && std::memcmp(a[i].data(), b[i].data(), a[i].size() * sizeof(double)) != 0))
       return false;
   return true;
 }

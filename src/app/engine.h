@@ -1,0 +1,49 @@
+// Engines: a checkpoint planned and packed once, in a file that is mapped and ready. A cache, never a gate: every
+// command takes the checkpoint itself too.
+//
+// What is in one (sections of formats/engine_file.h): `about`, `config`, `generation`, `template`, `tokenizer` (the
+// same assets that the checkpoint has), `graph` (text, after the passes), `weights` (a list), and one section a weight.
+#pragma once
+
+#include <filesystem>
+
+#include "app/model.h"
+
+namespace bolide {
+
+// A model on its way to a Runner: from a checkpoint (weights still to be packed) or from an engine (packed).
+struct Prepared {
+  LoadedModel loaded;  // of an engine: without `weights`
+  Graph graph;
+  std::vector<PassRecord> passes;
+  std::vector<StoredWeight> packed;
+};
+
+// True if the file at `path` begins like an engine.
+bool is_engine(const std::filesystem::path& path);
+
+// Checksums of everything but weights are checked always, those of weights if options.verify. options.dtype other than
+// auto overrides the arithmetic that the engine was built for.
+Result<Prepared> read_engine(const std::filesystem::path& path, const ModelOptions& options);
+
+struct EngineReport {
+  int weights = 0;
+  uint64_t bytes = 0;
+};
+
+// Reads a checkpoint, plans and packs it for this processor and writes the engine.
+Result<EngineReport> build_engine(const std::filesystem::path& model, const std::filesystem::path& engine,
+                                  const ModelOptions& options,
+                                  const FunctionRef<void(PackProgress)>* progress = nullptr);
+
+// The kernels that these options allow.
+const KernelRegistry& kernels_for(const ModelOptions& options);
+
+// The steps that open_model and build_engine share (model.cc).
+Result<Prepared> prepare_checkpoint(const std::filesystem::path& path, const ModelOptions& options,
+                                    const DeviceInfo& device);
+Result<WeightStore> make_weights(const Prepared& prepared, const DeviceInfo& device, const SymbolValues& sizes,
+                                 int* repacked, const ModelOptions& options,
+                                 const FunctionRef<void(PackProgress)>* progress);
+
+}  // namespace bolide

@@ -1,0 +1,62 @@
+// bolide build: plan and pack once, into a file that is mapped and ready.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "app/engine.h"
+#include "cli/cli.h"
+#include "cli/flags.h"
+#include "measure/report.h"
+
+namespace bolide::cli {
+namespace {
+
+constexpr const char* kFooter = R"(Examples:
+  bolide build model.gguf -o model.engine
+  bolide run model.engine -p "Hello"
+An engine opened on another processor is replanned and repacked, never refused. It is a cache: keep the checkpoint.)";
+
+struct BuildFlags {
+  ModelConfigFlags model;
+  std::string path, output;
+  bool json = false;
+};
+
+Result<> build(const BuildFlags& flags) {
+  BOLIDE_TRY(const ModelOptions options, to_model_options(flags.model));
+  const auto show = [](PackProgress progress) {
+    if (!is_terminal(STDERR_FILENO)) return;
+    std::fprintf(stderr, "\r\x1b[Kpacking weights %zu/%zu", progress.done, progress.total);
+    if (progress.done == progress.total) std::fprintf(stderr, "\r\x1b[K");
+  };
+  const FunctionRef<void(PackProgress)> progress(show);
+  BOLIDE_TRY(const EngineReport report, build_engine(flags.path, flags.output, options, &progress));
+  if (flags.json)
+    std::cout
+        << nlohmann::ordered_json{{"engine", flags.output}, {"weights", report.weights}, {"bytes", report.bytes}}.dump()
+        << std::endl;
+  else
+    fmt::print("{}: {} weights, {}\n", flags.output, report.weights, format_bytes(static_cast<int64_t>(report.bytes)));
+  return {};
+}
+
+}  // namespace
+
+void add_build(CLI::App& app, Outcome& outcome) {
+  CLI::App* command = app.add_subcommand("build", "Plan and pack a model once into an engine that starts at once");
+  auto flags = std::make_shared<BuildFlags>();
+  command->footer(kFooter);
+  command->add_option("model", flags->path, "a GGUF file or a Hugging Face folder")->required();
+  command->add_option("-o,--output", flags->output, "the engine to write")->required();
+  command->add_flag("--json", flags->json, "one JSON object on standard output");
+  const auto model = bind_options(flags->model, kModelOptions);
+  add_options(*command, model, "Model");
+  command->callback([flags, &outcome] {
+    if (const auto done = build(*flags); !done) outcome.code = report(done.error());
+  });
+}
+
+}  // namespace bolide::cli
