@@ -36,6 +36,9 @@ Result<EngineReport> build_engine(const std::filesystem::path& model, const std:
                                   const ModelOptions& options,
                                   const FunctionRef<void(PackProgress)>* progress = nullptr);
 
+// Takes the rounding of inputs that the checkpoint asks for out of the graph (ModelOptions::round_inputs).
+void leave_inputs_alone(Graph& graph);
+
 // The steps that open_model and build_engine share (model.cc).
 Result<Prepared> prepare_checkpoint(const std::filesystem::path& path, const ModelOptions& options,
                                     const DeviceInfo& device);

@@ -1,5 +1,7 @@
 // Qwen2 (arXiv:2407.10671) and Qwen3 (arXiv:2505.09388) dense decoders: Llama with biases on q, k and v; with q and k
 // normalised per head instead.
+#include <fmt/format.h>
+
 #include "models/families.h"
 #include "models/llama.h"
 
@@ -15,6 +17,8 @@ Result<> read_windows(const ModelConfig& config, DecoderSpec* spec) {
   BOLIDE_TRY(const int64_t window, config.integer_or("sliding_window", 0));
   if (!slides || window == 0) return {};
   BOLIDE_TRY(const std::vector<std::string> types, config.layer_types());
+  if (!types.empty() && static_cast<int64_t>(types.size()) != spec->layers)
+    return config.field_error("layer_types", fmt::format("has {} entries for {} layers", types.size(), spec->layers));
   BOLIDE_TRY(const int64_t full_layers, config.integer_or("max_window_layers", spec->layers));
   spec->window.assign(static_cast<size_t>(spec->layers), 0);
   for (int64_t l = 0; l < spec->layers; ++l) {
