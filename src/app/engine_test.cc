@@ -87,7 +87,8 @@ TEST(Engine, AnotherArithmeticAsAskedFor) {
   ModelOptions options = plain_options();
   Model rounded = open("llama-fp8-channel", options);
   options.round_inputs = false;
-  Model model = open("llama-fp8-channel", options), engine = open_path(folder.path() / "llama-fp8-channel.engine", options);
+  Model model = open("llama-fp8-channel", options),
+        engine = open_path(folder.path() / "llama-fp8-channel.engine", options);
   const auto tokens = random_tokens(model, 20, 3);
   const auto want = logits_of(model, tokens);
   EXPECT_TRUE(same_bits(logits_of(engine, tokens), want));

@@ -118,7 +118,7 @@ Result<Model> open_model(const std::filesystem::path& path, const ModelOptions& 
              engine ? read_engine(path, options) : prepare_checkpoint(path, options, device->info()));
   LoadedModel& loaded = prepared.loaded;
   BOLIDE_TRY(Tokenizer tokenizer, make_tokenizer(loaded).context(path.string()));
-  BOLIDE_TRY(const GraphFacts facts, facts_of(prepared.graph));
+  BOLIDE_TRY(const GraphFacts facts, facts_of(prepared.graph).context(path.string()));
   BOLIDE_TRY(vocab_fits(tokenizer, facts.vocab, path.string()));
   BOLIDE_TRY(const int64_t context_max, loaded.config.integer_or("max_position_embeddings", kDefaultContextMax));
   const RunnerOptions runner_options = runner_options_of(options, context_max);

@@ -35,7 +35,9 @@ inline Model open_path(const std::filesystem::path& path, const ModelOptions& op
   }
   return std::move(*model);
 }
-inline Model open(const std::string& name, const ModelOptions& options) { return open_path(golden_model(name), options); }
+inline Model open(const std::string& name, const ModelOptions& options) {
+  return open_path(golden_model(name), options);
+}
 
 inline std::vector<int32_t> random_tokens(const Model& model, size_t count, uint32_t seed) {
   std::mt19937 random(seed);
