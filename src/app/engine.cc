@@ -43,6 +43,13 @@ struct FieldWriter {
 
 // Takes what has the field's type; `good` says whether everything had.
 struct FieldReader {
+  template <class T>
+  static bool fits(const Json& item) {
+    if constexpr (std::is_same_v<T, std::string>) return item.is_string();
+    if constexpr (std::is_same_v<T, bool>) return item.is_boolean();
+    if constexpr (std::is_floating_point_v<T>) return item.is_number();
+    return item.is_number_integer();
+  }
   const Json* json;
   bool good = true;
 
@@ -63,11 +70,7 @@ struct FieldReader {
     if (found == nullptr || !found->is_array()) return void(good = false);
     value.reserve(found->size());
     for (const Json& item : *found) {
-      if constexpr (std::is_same_v<T, std::string>) {
-        if (!item.is_string()) return void(good = false);
-      } else {
-        if (!item.is_number()) return void(good = false);
-      }
+      if (!fits<T>(item)) return void(good = false);
       value.push_back(item.get<T>());
     }
   }
@@ -75,7 +78,7 @@ struct FieldReader {
   void operator()(const char* name, std::optional<T>& value) {
     const Json* found = find(name);
     if (found == nullptr) return;
-    if (std::is_same_v<T, bool> ? found->is_boolean() : found->is_number_integer())
+    if (fits<T>(*found))
       value = found->get<T>();
     else
       good = false;
@@ -93,7 +96,42 @@ std::string tokenizer_section(const TokenizerAssets& assets) {
   return bytes_text(Json::to_cbor(json));
 }
 
+// True if this is one CBOR item of the kinds that tokenizer_section writes, nested at most `depth_max` deep. The
+// library descends by recursion, so hostile nesting is refused before it reads.
+bool plain_cbor(Bytes bytes, size_t depth_max) {
+  std::vector<uint64_t> left = {1};  // items still to come, by level
+  size_t at = 0;
+  while (!left.empty()) {
+    if (left.back() == 0) {
+      left.pop_back();
+      continue;
+    }
+    --left.back();
+    if (at == bytes.size()) return false;
+    const auto first = std::to_integer<uint8_t>(bytes[at++]);
+    const int major = first >> 5, info = first & 31;
+    if (info >= 28 || major == 6) return false;  // indefinite lengths and tags
+    uint64_t value = static_cast<uint64_t>(info);
+    if (info >= 24) {
+      const size_t width = size_t{1} << (info - 24);
+      if (bytes.size() - at < width) return false;
+      value = 0;
+      for (size_t i = 0; i < width; ++i) value = value << 8 | std::to_integer<uint8_t>(bytes[at++]);
+    }
+    if (major == 2 || major == 3) {
+      if (value > bytes.size() - at) return false;
+      at += value;
+    } else if (major == 4 || major == 5) {
+      // An item takes a byte at least.
+      if (left.size() > depth_max || value > (bytes.size() - at) / (major == 5 ? 2 : 1)) return false;
+      left.push_back(major == 5 ? 2 * value : value);
+    }
+  }
+  return at == bytes.size();
+}
+
 Result<TokenizerAssets> read_tokenizer(Bytes bytes) {
+  if (!plain_cbor(bytes, /*depth_max=*/4)) return broken("its tokenizer section is malformed");
   const auto* begin = reinterpret_cast<const uint8_t*>(bytes.data());
   const Json json = Json::from_cbor(begin, begin + bytes.size(), true, /*allow_exceptions=*/false);
   if (!json.is_object()) return broken("its tokenizer section is malformed");
@@ -165,8 +203,8 @@ Result<std::vector<StoredWeight>> read_weights(const EngineFile& file, const Gra
       return broken(fmt::format("it has weights in layout '{}', which this version does not know", name));
     BOLIDE_TRY(const Bytes bytes, file.section(fmt::format("weight.{}", i), verify));
     const ValueType& type = graph.type(it->second);
-    if (!type.is_static() || bytes.size() != bytes_wanted(type, packing))
-      return broken(fmt::format("weight {} has {} bytes", i, bytes.size()));
+    const size_t want = bytes_wanted(type, packing);
+    if (want == 0 || bytes.size() != want) return broken(fmt::format("weight {} has {} bytes", i, bytes.size()));
     SymbolValues none;
     TensorView view = make_view(const_cast<std::byte*>(bytes.data()), type.dtype, type.at(none), type.quant);
     weights.push_back({it->second, packing, view, bytes.size(), true, file.file()});
@@ -202,8 +240,19 @@ Result<Prepared> read_sections(const EngineFile& file, const std::filesystem::pa
   }
   BOLIDE_TRY(Graph graph, Graph::from_text(graph_text).context("graph"));
   if (options.dtype != ComputeMode::kAuto) override_compute(graph, options.dtype);
+  if (!options.round_inputs) leave_inputs_alone(graph);
   BOLIDE_TRY(auto weights, read_weights(file, graph, options.verify));
   return Prepared{std::move(loaded), std::move(graph), {}, std::move(weights)};
+}
+
+// An engine can be made again; what else lies there (the checkpoint itself, perhaps) cannot.
+Result<> may_replace(const std::filesystem::path& path) {
+  std::error_code failure;
+  const auto status = std::filesystem::status(path, failure);
+  if (!std::filesystem::exists(status) || is_engine(path)) return {};
+  if (std::filesystem::is_regular_file(status) && std::filesystem::file_size(path, failure) == 0) return {};
+  return error(Code::kInvalid,
+               fmt::format("{}: is there already and is no engine; choose another name", path.string()));
 }
 
 }  // namespace
@@ -216,6 +265,9 @@ bool is_engine(const std::filesystem::path& path) {
 }
 
 Result<Prepared> read_engine(const std::filesystem::path& path, const ModelOptions& options) {
+  if (!options.config.empty())
+    return error(Code::kInvalid, fmt::format("{}: an engine has its configuration inside; another ({}) cannot be given",
+                                             path.string(), options.config.string()));
   BOLIDE_TRY(const EngineFile file, EngineFile::open(path));
   return read_sections(file, path, options).context(path.string());
 }
@@ -223,6 +275,7 @@ Result<Prepared> read_engine(const std::filesystem::path& path, const ModelOptio
 Result<EngineReport> build_engine(const std::filesystem::path& model, const std::filesystem::path& engine,
                                   const ModelOptions& options, const FunctionRef<void(PackProgress)>* progress) {
   if (is_engine(model)) return error(Code::kInvalid, fmt::format("{}: is an engine already", model.string()));
+  BOLIDE_TRY(may_replace(engine));
   BOLIDE_TRY(const auto device, make_cpu_device(options.threads, options.isa));
   BOLIDE_TRY(const Prepared prepared, prepare_checkpoint(model, options, device->info()));
   BOLIDE_TRY(const Tokenizer tokenizer,

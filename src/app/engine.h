@@ -38,6 +38,8 @@ Result<EngineReport> build_engine(const std::filesystem::path& model, const std:
 
 // The kernels that these options allow.
 const KernelRegistry& kernels_for(const ModelOptions& options);
+// Takes the rounding of inputs that the checkpoint asks for out of the graph (ModelOptions::round_inputs).
+void leave_inputs_alone(Graph& graph);
 
 // The steps that open_model and build_engine share (model.cc).
 Result<Prepared> prepare_checkpoint(const std::filesystem::path& path, const ModelOptions& options,

@@ -33,16 +33,11 @@ void add_unique(std::vector<int32_t>& ids, int64_t id) {
 std::vector<int32_t> stop_ids_of(const LoadedModel& loaded, const Tokenizer& tokenizer) {
   std::vector<int32_t> ids;
   for (const int64_t id : loaded.generation.eos_ids) add_unique(ids, id);
-  if (const auto id = tokenizer.eos_id()) add_unique(ids, *id);
+  for (const int32_t id : tokenizer.end_ids()) add_unique(ids, id);
   if (loaded.tokenizer.gguf.has_value())
     for (const auto& id : {loaded.tokenizer.gguf->eot_id, loaded.tokenizer.gguf->eom_id})
       add_unique(ids, id.value_or(-1));
   return ids;
-}
-
-void leave_inputs_alone(Graph& graph) {
-  for (const NodeId id : graph.order())
-    if (auto* linear = std::get_if<Linear>(&graph.node(id).op)) linear->rounding = InputRounding::kNone;
 }
 
 Result<> vocab_fits(const Tokenizer& tokenizer, int64_t vocab, const std::string& name) {
@@ -53,6 +48,11 @@ Result<> vocab_fits(const Tokenizer& tokenizer, int64_t vocab, const std::string
 }
 
 }  // namespace
+
+void leave_inputs_alone(Graph& graph) {
+  for (const NodeId id : graph.order())
+    if (auto* linear = std::get_if<Linear>(&graph.node(id).op)) linear->rounding = InputRounding::kNone;
+}
 
 Result<Tokenizer> make_tokenizer(const LoadedModel& loaded) {
   const TokenizerAssets& assets = loaded.tokenizer;
@@ -123,7 +123,7 @@ Result<Model> open_model(const std::filesystem::path& path, const ModelOptions& 
   if (!options.round_inputs) leave_inputs_alone(prepared.graph);
   LoadedModel& loaded = prepared.loaded;
   BOLIDE_TRY(Tokenizer tokenizer, make_tokenizer(loaded).context(path.string()));
-  BOLIDE_TRY(const GraphFacts facts, facts_of(prepared.graph));
+  BOLIDE_TRY(const GraphFacts facts, facts_of(prepared.graph).context(path.string()));
   BOLIDE_TRY(vocab_fits(tokenizer, facts.vocab, path.string()));
   BOLIDE_TRY(const int64_t context_max, loaded.config.integer_or("max_position_embeddings", kDefaultContextMax));
   const RunnerOptions runner_options = runner_options_of(options, context_max);

@@ -35,9 +35,14 @@ std::string_view to_string(FinishReason reason) {
 std::string StopFilter::push(std::string_view text) {
   if (stopped_) return {};
   held_ += text;
-  size_t first = std::string::npos;
-  for (const std::string& stop : stops_)
-    if (!stop.empty()) first = std::min(first, held_.find(stop));
+  // The stop string that is complete first, the longest of those: how the text was cut into pieces does not matter.
+  size_t first = std::string::npos, first_end = std::string::npos;
+  for (const std::string& stop : stops_) {
+    const size_t at = stop.empty() ? std::string::npos : held_.find(stop);
+    if (at == std::string::npos) continue;
+    if (at + stop.size() < first_end || (at + stop.size() == first_end && at < first))
+      first = at, first_end = at + stop.size();
+  }
   if (first != std::string::npos) {
     stopped_ = true;
     return std::exchange(held_, {}).substr(0, first);
@@ -63,9 +68,8 @@ Result<> Generator::prefill(const GenerateRequest& request, GenerateTimings* tim
                     prompt_count, runner_.options().context));
   // The last token is always computed: its logits are what the answer starts from.
   int32_t keep = std::min({common_prefix(sequence_.tokens, request.prompt), sequence_.computed, prompt_count - 1});
-  // Longrope rotates every cached key by the length at hand: a sequence that crosses the boundary starts afresh.
-  const int64_t boundary = runner_.rope_switch();
-  if (boundary > 0 && keep <= boundary && prompt_count > boundary) keep = 0;
+  // A cached answer never depends on what was asked before.
+  if (!runner_.cache_fits(sequence_, prompt_count)) keep = 0;
   runner_.truncate(sequence_, keep);
   sequence_.tokens = request.prompt;
   sequence_.prompt_count = prompt_count;
@@ -124,7 +128,8 @@ Result<GenerateResult> Generator::generate(const GenerateRequest& request,
     sequence_.tokens.push_back(id);
     if (sequence_.size() >= runner_.options().context || result.timings.generated_tokens == request.tokens_max) break;
     const int64_t boundary = runner_.rope_switch();
-    if (boundary > 0 && sequence_.size() == boundary + 1) sequence_.computed = 0;
+    // Longrope rotates every key by the length at hand: crossing its boundary computes them all again.
+    if (boundary > 0 && sequence_.rope_length <= boundary && sequence_.size() > boundary) sequence_.computed = 0;
     while (sequence_.computed < sequence_.size()) {
       const Work work{&sequence_, std::min(sequence_.size() - sequence_.computed, runner_.options().tokens_per_step)};
       BOLIDE_TRY(runner_.step(std::span(&work, 1)));

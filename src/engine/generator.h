@@ -61,6 +61,10 @@ class StopFilter {
 class Generator {
  public:
   Generator(Runner& runner, const Tokenizer& tokenizer) : runner_(runner), tokenizer_(tokenizer) {}
+  Generator(const Generator&) = delete;
+  Generator& operator=(const Generator&) = delete;
+  // Gives the cache's blocks back; the runner must still be there.
+  ~Generator() { runner_.truncate(sequence_, 0); }
 
   // `on_text` sees each piece of text as it becomes certain. A prompt that shares its beginning with the last call's
   // tokens computes only the rest. Errors: the prompt is empty or does not fit the context.

@@ -5,9 +5,52 @@
 #include <algorithm>
 
 namespace bolide {
+namespace {
+
+// Above these no machine has a use, and buffers sized by them stay small.
+constexpr int32_t kTokensPerStepMax = 1 << 20;
+constexpr int32_t kSequencesMax = 1 << 16;
+
+Error no_decoder(std::string what) {
+  return error(Code::kUnsupported, fmt::format("the graph is not a decoder's: {}", what));
+}
+
+// The inputs are those that the engine fills, the outputs those that it reads.
+Result<> check_inputs_and_outputs(const Graph& graph) {
+  const ValueType tokens = i32({Symbol::kTokens}), rows = i32({Symbol::kRows});
+  for (size_t i = 0; i < graph.value_count(); ++i) {
+    const Value& value = graph.value(static_cast<ValueId>(i));
+    if (value.kind != ValueKind::kInput) continue;
+    const bool known = value.name == "rows"
+                           ? value.type == rows
+                           : (value.name == "ids" || value.name == "positions") && value.type == tokens;
+    if (!known) return no_decoder(fmt::format("it has an input {} : {}", value.name, to_string(value.type)));
+  }
+  for (const std::string_view name : {"logits", "next", "logprob"}) {
+    const ValueId id = graph.output(name);
+    if (id == kNoValue || graph.value(id).kind != ValueKind::kNode)
+      return no_decoder(fmt::format("it has no output {}", name));
+    const ValueType& type = graph.type(id);
+    const ValueType want = name == "logits" ? f32({Symbol::kRows, type.last()})
+                           : name == "next" ? rows
+                                            : f32({Symbol::kRows});
+    if (type != want) return no_decoder(fmt::format("its output {} is {}", name, to_string(type)));
+  }
+  return {};
+}
+
+// Layers that a write to the cache names must be those that attention reads.
+Result<> check_write(const GraphFacts& facts, int64_t layer, int64_t kv_heads, int64_t head_dim) {
+  if (layer < facts.layers && kv_heads == facts.kv_heads && head_dim == facts.head_dim) return {};
+  return no_decoder(fmt::format("layer {} stores {} heads of {} dims, attention of {} layers reads {} of {}", layer,
+                                kv_heads, head_dim, facts.layers, facts.kv_heads, facts.head_dim));
+}
+
+}  // namespace
 
 Result<GraphFacts> facts_of(const Graph& graph) {
   GraphFacts facts;
+  BOLIDE_TRY(check_inputs_and_outputs(graph));
   for (const NodeId id : graph.order()) {
     const Op& op = graph.node(id).op;
     if (const auto* attention = std::get_if<PagedAttention>(&op)) {
@@ -23,11 +66,17 @@ Result<GraphFacts> facts_of(const Graph& graph) {
     if (const auto* fused = std::get_if<RopeKvWrite>(&op)) rope = &fused->rope;
     if (const auto* plain = std::get_if<Rope>(&op)) rope = &plain->rope;
     if (rope != nullptr && rope->kind == RopeKind::kLong) facts.rope_switch = rope->original_context;
+    if (rope != nullptr && rope->kind == RopeKind::kDynamic) facts.rope_dynamic = rope->original_context;
   }
-  const ValueId logits = graph.output("logits");
-  if (facts.layers == 0 || logits == kNoValue)
-    return error(Code::kUnsupported, "the graph is not a decoder's: no attention or no logits");
-  facts.vocab = graph.type(logits).last().factor;
+  if (facts.layers == 0) return no_decoder("it has no attention");
+  for (const NodeId id : graph.order()) {
+    const Op& op = graph.node(id).op;
+    if (const auto* write = std::get_if<KvWrite>(&op))
+      BOLIDE_TRY(check_write(facts, write->layer, write->kv_heads, write->head_dim));
+    if (const auto* write = std::get_if<RopeKvWrite>(&op))
+      BOLIDE_TRY(check_write(facts, write->layer, write->kv_heads, write->head_dim));
+  }
+  facts.vocab = graph.type(graph.output("logits")).last().factor;
   return facts;
 }
 
@@ -35,6 +84,10 @@ Result<Runner> Runner::make(PlanSet plans, const RunnerOptions& options, Device&
   BOLIDE_TRY(const GraphFacts facts, facts_of(plans.graph()));
   if (options.context < 1 || options.sequences < 1 || options.tokens_per_step < 1 || options.block_tokens < 1)
     return error(Code::kInvalid, "context, sequences, tokens per step and block size must be positive");
+  if (options.tokens_per_step > kTokensPerStepMax || options.sequences > kSequencesMax)
+    return error(Code::kInvalid,
+                 fmt::format("{} tokens a step and {} sequences: at most {} and {}", options.tokens_per_step,
+                             options.sequences, kTokensPerStepMax, kSequencesMax));
   Runner runner;
   runner.plans_ = std::make_unique<PlanSet>(std::move(plans));
   runner.options_ = options;
@@ -143,8 +196,17 @@ Result<> Runner::step(std::span<const Work> work, const StepObserver* observer) 
   fill(work);
   BOLIDE_TRY(const Plan* plan, plans_->select(batch_.sizes));
   BOLIDE_TRY(executor_.run(*plan, plans_->graph(), batch_, *stream_, observer));
-  for (const Work& w : work) w.sequence->computed += w.tokens;
+  for (const Work& w : work) {
+    w.sequence->computed += w.tokens;
+    w.sequence->rope_length = w.sequence->size();
+  }
   return {};
+}
+
+bool Runner::cache_fits(const Sequence& sequence, int32_t length) const {
+  if (facts_.rope_switch > 0 && (sequence.rope_length > facts_.rope_switch) != (length > facts_.rope_switch))
+    return false;
+  return facts_.rope_dynamic <= 0 || std::max(sequence.rope_length, length) <= facts_.rope_dynamic;
 }
 
 void Runner::truncate(Sequence& sequence, int32_t keep) {

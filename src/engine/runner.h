@@ -32,8 +32,10 @@ struct Work {
 struct GraphFacts {
   int32_t layers = 0, kv_heads = 0, head_dim = 0;
   int64_t vocab = 0;
-  int64_t rope_switch = 0;  // tokens beyond which longrope uses its other frequencies; 0: never
+  int64_t rope_switch = 0;   // tokens beyond which longrope uses its other frequencies; 0: never
+  int64_t rope_dynamic = 0;  // tokens beyond which dynamic rope depends on the length; 0: never
 };
+// Errors: the graph is not one that a Runner can drive: other inputs or outputs than a decoder's, layers that disagree.
 Result<GraphFacts> facts_of(const Graph& graph);
 
 class Runner {
@@ -55,6 +57,9 @@ class Runner {
   const PlanSet& plans() const { return *plans_; }
   const RunnerOptions& options() const { return options_; }
   int64_t vocab() const { return facts_.vocab; }
+  // True if the sequence's cached keys are those that a sequence of `length` tokens would have: dynamic and long rope
+  // rotate by the length at hand.
+  bool cache_fits(const Sequence& sequence, int32_t length) const;
   // Tokens beyond which longrope uses its other frequencies; 0: never.
   int64_t rope_switch() const { return facts_.rope_switch; }
   size_t kv_bytes() const { return cache_->bytes(); }

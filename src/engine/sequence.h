@@ -25,6 +25,7 @@ struct Sequence {
   std::vector<int32_t> tokens;  // prompt and generated
   int32_t prompt_count = 0;     // tokens that came from the user
   int32_t computed = 0;         // tokens whose keys and values are in the cache
+  int32_t rope_length = 0;      // length that dynamic and long rope used for the last of the cached keys
   std::vector<BlockId> blocks;
   SamplingParams sampling;
   uint64_t request = 0;  // keys the random draws

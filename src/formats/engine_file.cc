@@ -83,6 +83,7 @@ Result<std::vector<EngineSection>> parse_engine_table(Bytes file) {
         end > file.size())
       return broken(fmt::format("section {} lies outside the file", section.name));
   }
+  if (!cursor.rest.empty()) return broken("its table is malformed");
   return sections;
 }
 
@@ -94,18 +95,21 @@ Result<EngineFile> EngineFile::open(const std::filesystem::path& path) {
   engine.file_ = std::make_shared<MappedFile>(std::move(file));
   auto sections = parse_engine_table(engine.file_->bytes()).context(path.string());
   BOLIDE_TRY(engine.sections_, std::move(sections));
+  for (size_t i = 0; i < engine.sections_.size(); ++i)
+    if (!engine.index_.emplace(engine.sections_[i].name, i).second)
+      return broken(fmt::format("it has two sections {}", engine.sections_[i].name)).context(path.string());
   return engine;
 }
 
 Result<Bytes> EngineFile::section(std::string_view name, bool check) const {
-  for (const EngineSection& section : sections_) {
-    if (section.name != name) continue;
-    const Bytes bytes = file_->bytes().subspan(section.offset, section.bytes);
-    if (check && crc_of(bytes) != section.crc)
-      return broken(fmt::format("the checksum of section {} does not match", name));
-    return bytes;
-  }
-  return error(Code::kNotFound, fmt::format("the engine has no section {}; make it anew with `bolide build`", name));
+  const auto it = index_.find(name);
+  if (it == index_.end())
+    return error(Code::kNotFound, fmt::format("the engine has no section {}; make it anew with `bolide build`", name));
+  const EngineSection& section = sections_[it->second];
+  const Bytes bytes = file_->bytes().subspan(section.offset, section.bytes);
+  if (check && crc_of(bytes) != section.crc)
+    return broken(fmt::format("the checksum of section {} does not match", name));
+  return bytes;
 }
 
 Result<> write_engine_file(const std::filesystem::path& path, std::span<const EngineSectionData> sections) {

@@ -11,6 +11,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -44,6 +45,7 @@ class EngineFile {
  private:
   std::shared_ptr<const MappedFile> file_;
   std::vector<EngineSection> sections_;
+  std::map<std::string, size_t, std::less<>> index_;  // into sections_, by name
 };
 
 struct EngineSectionData {

@@ -6,6 +6,28 @@
 #include <unordered_set>
 
 namespace bolide {
+namespace {
+
+// A weight has numbers alone for dims, and its parts have its rows.
+Result<> check_parts(const Value& weight) {
+  const ValueType& type = weight.type;
+  const auto refuse = [&](std::string_view what) {
+    return error(Code::kInternal,
+                 fmt::format("graph: weight {} {}: {}", to_string(type), to_string(std::span(weight.parts)), what));
+  };
+  if (weight.parts.empty() || type.dims.empty() || !type.is_static()) return refuse("has no parts or no fixed size");
+  const size_t axes = type.dims.size() == 1 ? 1 : type.dims.size() - 1;
+  int64_t rows = 1, sum = 0;
+  for (size_t i = 0; i < axes; ++i)
+    if (__builtin_mul_overflow(rows, type.dims[i].factor, &rows)) return refuse("is too large");
+  for (const WeightPart& part : weight.parts)
+    if (part.begin < 0 || part.rows < 0 || __builtin_add_overflow(sum, part.rows, &sum))
+      return refuse("has wrong rows");
+  if (rows != sum) return refuse(fmt::format("its parts have {} rows, its type {}", sum, rows));
+  return {};
+}
+
+}  // namespace
 
 std::string_view op_name(const Op& op) {
   return std::visit([](const auto& o) { return std::decay_t<decltype(o)>::kName; }, op);
@@ -17,11 +39,10 @@ ValueId Graph::add_input(std::string name, ValueType type) {
 }
 
 ValueId Graph::add_weight(std::vector<WeightPart> parts, ValueType type) {
-  for (size_t i = 0; i < values_.size(); ++i)
-    if (values_[i].kind == ValueKind::kWeight && values_[i].parts == parts && values_[i].type == type)
-      return static_cast<ValueId>(i);
-  values_.push_back({ValueKind::kWeight, std::move(type), "", std::move(parts), -1});
-  return static_cast<ValueId>(values_.size() - 1);
+  const auto [it, added] = weights_.try_emplace(bolide::to_string(type) + ' ' + bolide::to_string(std::span(parts)),
+                                                static_cast<ValueId>(values_.size()));
+  if (added) values_.push_back({ValueKind::kWeight, std::move(type), "", std::move(parts), -1});
+  return it->second;
 }
 
 Result<NodeId> Graph::make(Op op, std::span<const ValueId> in, std::string name) {
@@ -95,6 +116,12 @@ Result<> Graph::verify() const {
   std::vector<bool> defined(values_.size());
   for (size_t i = 0; i < values_.size(); ++i) defined[i] = values_[i].kind != ValueKind::kNode;
   std::unordered_set<std::string_view> names;
+  for (const Value& v : values_) {
+    if (v.kind == ValueKind::kInput && !names.insert(v.name).second)
+      return error(Code::kInternal, fmt::format("graph: a second input {}", v.name));
+    if (v.kind == ValueKind::kWeight) BOLIDE_TRY(check_parts(v));
+  }
+  names.clear();
   const auto refuse = [](const Node& node, std::string text) {
     return error(Code::kInternal, fmt::format("graph: {} ({}): {}", node.name, op_name(node.op), text));
   };
@@ -117,6 +144,10 @@ Result<> Graph::verify() const {
       defined[static_cast<size_t>(n.out[i])] = true;
     }
   }
+  names.clear();
+  for (const Output& output : outputs_)
+    if (!names.insert(output.name).second)
+      return error(Code::kInternal, fmt::format("graph: a second output {}", output.name));
   for (const Output& output : outputs_)
     if (output.value < 0 || !defined[static_cast<size_t>(output.value)])
       return error(Code::kInternal, fmt::format("graph: output {} is never made", output.name));

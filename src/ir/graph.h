@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "base/result.h"
@@ -80,7 +81,8 @@ class Graph {
   void replace_uses(ValueId from, ValueId to);
   void remove(NodeId id);
 
-  // Every input is made before it is used, every type is what the shape function says, names are unique.
+  // Every input is made before it is used, every type is what the shape function says, names are unique,
+  // weights have as many rows as their parts.
   Result<> verify() const;
 
   // One line a value or node; from_text(to_text()) gives the same graph, renumbered.
@@ -94,6 +96,7 @@ class Graph {
   std::vector<Node> nodes_;
   std::vector<NodeId> order_;
   std::vector<Output> outputs_;
+  std::unordered_map<std::string, ValueId> weights_;  // by type and parts
 };
 
 // Output types of an op for these inputs; the error says which input does not fit.

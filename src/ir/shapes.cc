@@ -22,9 +22,40 @@ Result<> rank(Types in, size_t i, size_t want, std::string_view what) {
   return {};
 }
 
+// f32 [symbol, number]: what a step computes. Weights have numbers alone, so neither can stand for the other.
 Result<> activations(Types in, size_t i, std::string_view what) {
   BOLIDE_TRY(rank(in, i, 2, what));
-  if (in[i].dtype != DType::kF32) return misfit(fmt::format("{} is {}, expected f32", what, to_string(in[i])));
+  if (in[i].dtype != DType::kF32 || in[i].dims[0].is_number() || in[i].dims[0].factor != 1 ||
+      !in[i].dims[1].is_number())
+    return misfit(fmt::format("{} is {}, expected f32[T,N]", what, to_string(in[i])));
+  return {};
+}
+
+// i32 [symbol].
+Result<> indices(Types in, size_t i, std::string_view what) {
+  BOLIDE_TRY(rank(in, i, 1, what));
+  if (in[i].dtype != DType::kI32 || in[i].dims[0].is_number() || in[i].dims[0].factor != 1)
+    return misfit(fmt::format("{} is {}, expected i32[T]", what, to_string(in[i])));
+  return {};
+}
+
+// The first dims of in[a] and in[b] are the same symbol.
+Result<> same_rows(Types in, size_t a, size_t b, std::string_view what) {
+  if (in[a].dims[0] != in[b].dims[0])
+    return misfit(fmt::format("{}: {} and {} differ in their rows", what, to_string(in[a]), to_string(in[b])));
+  return {};
+}
+
+Result<> of_tokens(Types in, size_t i, std::string_view what) {
+  if (in[i].dims[0] != Dim(Symbol::kTokens))
+    return misfit(fmt::format("{} is {}, expected a row a token", what, to_string(in[i])));
+  return {};
+}
+
+Result<> matrix(Types in, size_t i, std::string_view what) {
+  BOLIDE_TRY(rank(in, i, 2, what));
+  if (!in[i].is_static() || in[i].dtype == DType::kNone)
+    return misfit(fmt::format("{} is {}, expected a weight", what, to_string(in[i])));
   return {};
 }
 
@@ -32,6 +63,13 @@ Result<> last_dim(Types in, size_t i, Dim want, std::string_view what) {
   if (in[i].last() != want)
     return misfit(fmt::format("{} is {}, its last dim should be {}", what, to_string(in[i]), want.factor));
   return {};
+}
+
+// f32 [want].
+Result<> vector(Types in, size_t i, Dim want, std::string_view what) {
+  BOLIDE_TRY(rank(in, i, 1, what));
+  if (in[i].dtype != DType::kF32) return misfit(fmt::format("{} is {}, expected f32", what, to_string(in[i])));
+  return last_dim(in, i, want, what);
 }
 
 Result<> same(Types in, size_t a, size_t b, std::string_view what) {
@@ -42,19 +80,18 @@ Result<> same(Types in, size_t a, size_t b, std::string_view what) {
 
 Outs infer(const Embed&, Types in) {
   BOLIDE_TRY(arity(in, 2));
-  BOLIDE_TRY(rank(in, 0, 1, "ids"));
-  BOLIDE_TRY(rank(in, 1, 2, "table"));
+  BOLIDE_TRY(indices(in, 0, "ids"));
+  BOLIDE_TRY(matrix(in, 1, "table"));
   return std::vector{f32({in[0].dims[0], in[1].dims[1]})};
 }
 
 Outs infer(const RmsNorm& op, Types in) {
   BOLIDE_TRY(arity(in, 2));
   BOLIDE_TRY(activations(in, 0, "x"));
-  BOLIDE_TRY(rank(in, 1, 1, "weight"));
   if (op.group == 0) {
-    BOLIDE_TRY(last_dim(in, 1, in[0].last(), "weight"));
+    BOLIDE_TRY(vector(in, 1, in[0].last(), "weight"));
   } else {
-    BOLIDE_TRY(last_dim(in, 1, op.group, "weight"));
+    BOLIDE_TRY(vector(in, 1, op.group, "weight"));
     if (op.group < 0 || in[0].last().factor % op.group != 0)
       return misfit(fmt::format("x {} does not divide into groups of {}", to_string(in[0]), op.group));
   }
@@ -64,42 +101,49 @@ Outs infer(const RmsNorm& op, Types in) {
 Outs infer(const AddRmsNorm&, Types in) {
   BOLIDE_TRY(arity(in, 3));
   BOLIDE_TRY(activations(in, 0, "x"));
+  BOLIDE_TRY(activations(in, 1, "residual"));
   BOLIDE_TRY(same(in, 0, 1, "x and residual"));
-  BOLIDE_TRY(rank(in, 2, 1, "weight"));
-  BOLIDE_TRY(last_dim(in, 2, in[0].last(), "weight"));
+  BOLIDE_TRY(vector(in, 2, in[0].last(), "weight"));
   return std::vector{in[0], in[0]};
 }
 
 Outs infer(const LayerNorm&, Types in) {
   BOLIDE_TRY(arity(in, 3));
   BOLIDE_TRY(activations(in, 0, "x"));
-  for (const size_t i : {1, 2}) {
-    BOLIDE_TRY(rank(in, i, 1, "weight and bias"));
-    BOLIDE_TRY(last_dim(in, i, in[0].last(), "weight and bias"));
-  }
+  for (const size_t i : {1, 2}) BOLIDE_TRY(vector(in, i, in[0].last(), "weight and bias"));
   return std::vector{in[0]};
 }
 
 Outs infer(const Linear& op, Types in) {
   BOLIDE_TRY(arity(in, 2 + size_t{op.has_bias} + size_t{op.has_residual}));
   BOLIDE_TRY(activations(in, 0, "x"));
-  BOLIDE_TRY(rank(in, 1, 2, "weight"));
+  BOLIDE_TRY(matrix(in, 1, "weight"));
   BOLIDE_TRY(last_dim(in, 1, in[0].last(), "weight"));
   const Dim n = in[1].dims[0];
-  if (op.has_bias) {
-    BOLIDE_TRY(rank(in, 2, 1, "bias"));
-    BOLIDE_TRY(last_dim(in, 2, n, "bias"));
-  }
+  if (op.has_bias) BOLIDE_TRY(vector(in, 2, n, "bias"));
+  if (op.has_residual) BOLIDE_TRY(activations(in, in.size() - 1, "residual"));
   const ValueType out = f32({in[0].dims[0], n});
   if (op.has_residual && in.back().dims != out.dims)
     return misfit(fmt::format("residual is {}, the product {}", to_string(in.back()), to_string(out)));
   return std::vector{out};
 }
 
+// Beyond these no model comes near, and products of them fit 64 bits.
+constexpr int64_t kHeadsMax = 1 << 24;
+constexpr int64_t kLayersMax = 1 << 20;
+
 Result<> heads(Types in, size_t i, int64_t count, int64_t head_dim, std::string_view what) {
   BOLIDE_TRY(activations(in, i, what));
-  if (head_dim <= 0 || count <= 0) return misfit("head count and head dim must be positive");
+  BOLIDE_TRY(of_tokens(in, i, what));
+  if (head_dim <= 0 || count <= 0 || head_dim > kHeadsMax || count > kHeadsMax)
+    return misfit(fmt::format("{} heads of {} dims: expected 1 to {} of each", count, head_dim, kHeadsMax));
   return last_dim(in, i, count * head_dim, what);
+}
+
+Result<> layer(int64_t number) {
+  if (number < 0 || number >= kLayersMax)
+    return misfit(fmt::format("layer {}: expected 0 to {}", number, kLayersMax - 1));
+  return {};
 }
 
 Result<> rope_fits(const RopeSpec& rope, int64_t head_dim) {
@@ -114,7 +158,9 @@ Result<> rope_fits(const RopeSpec& rope, int64_t head_dim) {
 Outs infer(const Rope& op, Types in) {
   BOLIDE_TRY(arity(in, 2));
   BOLIDE_TRY(activations(in, 0, "x"));
-  BOLIDE_TRY(rank(in, 1, 1, "positions"));
+  BOLIDE_TRY(of_tokens(in, 0, "x"));
+  BOLIDE_TRY(indices(in, 1, "positions"));
+  BOLIDE_TRY(same_rows(in, 0, 1, "x and positions"));
   BOLIDE_TRY(rope_fits(op.rope, op.head_dim));
   if (op.head_dim <= 0 || in[0].last().factor % op.head_dim != 0)
     return misfit(fmt::format("x {} does not divide into heads of {}", to_string(in[0]), op.head_dim));
@@ -123,6 +169,7 @@ Outs infer(const Rope& op, Types in) {
 
 Outs infer(const KvWrite& op, Types in) {
   BOLIDE_TRY(arity(in, 2));
+  BOLIDE_TRY(layer(op.layer));
   BOLIDE_TRY(heads(in, 0, op.kv_heads, op.head_dim, "k"));
   BOLIDE_TRY(heads(in, 1, op.kv_heads, op.head_dim, "v"));
   return std::vector{order_edge()};
@@ -130,17 +177,22 @@ Outs infer(const KvWrite& op, Types in) {
 
 Outs infer(const RopeKvWrite& op, Types in) {
   BOLIDE_TRY(arity(in, 4));
+  BOLIDE_TRY(layer(op.layer));
   BOLIDE_TRY(heads(in, 0, op.heads, op.head_dim, "q"));
   BOLIDE_TRY(heads(in, 1, op.kv_heads, op.head_dim, "k"));
   BOLIDE_TRY(heads(in, 2, op.kv_heads, op.head_dim, "v"));
-  BOLIDE_TRY(rank(in, 3, 1, "positions"));
+  BOLIDE_TRY(indices(in, 3, "positions"));
+  BOLIDE_TRY(same_rows(in, 0, 3, "q and positions"));
   BOLIDE_TRY(rope_fits(op.rope, op.head_dim));
   return std::vector{in[0], order_edge()};
 }
 
 Outs infer(const PagedAttention& op, Types in) {
   BOLIDE_TRY(arity(in, 2));
+  BOLIDE_TRY(layer(op.layer));
   BOLIDE_TRY(heads(in, 0, op.heads, op.head_dim, "q"));
+  if (in[1] != order_edge())
+    return misfit(fmt::format("{} is no order edge of a write to the cache", to_string(in[1])));
   if (op.kv_heads <= 0 || op.heads % op.kv_heads != 0)
     return misfit(fmt::format("{} query heads do not divide into {} key-value heads", op.heads, op.kv_heads));
   return std::vector{in[0]};
@@ -149,6 +201,7 @@ Outs infer(const PagedAttention& op, Types in) {
 Outs infer(const GatedAct&, Types in) {
   if (in.size() == 2) {
     BOLIDE_TRY(activations(in, 0, "gate"));
+    BOLIDE_TRY(activations(in, 1, "up"));
     BOLIDE_TRY(same(in, 0, 1, "gate and up"));
     return std::vector{in[0]};
   }
@@ -167,6 +220,7 @@ Outs infer(const Activate&, Types in) {
 Outs infer(const Add&, Types in) {
   BOLIDE_TRY(arity(in, 2));
   BOLIDE_TRY(activations(in, 0, "x"));
+  BOLIDE_TRY(activations(in, 1, "y"));
   BOLIDE_TRY(same(in, 0, 1, "x and y"));
   return std::vector{in[0]};
 }
@@ -174,13 +228,14 @@ Outs infer(const Add&, Types in) {
 Outs infer(const MoeFfn& op, Types in) {
   BOLIDE_TRY(arity(in, 4));
   BOLIDE_TRY(activations(in, 0, "x"));
-  BOLIDE_TRY(rank(in, 1, 2, "router"));
+  BOLIDE_TRY(matrix(in, 1, "router"));
   BOLIDE_TRY(rank(in, 2, 3, "gate|up"));
   BOLIDE_TRY(rank(in, 3, 3, "down"));
   const Dim e = in[0].last();
   if (op.experts <= 0 || op.top_k <= 0 || op.top_k > op.experts)
     return misfit(fmt::format("{} of {} experts", op.top_k, op.experts));
   const Dim f = in[3].last();
+  if (!f.is_number() || f.factor > INT64_MAX / 2) return misfit(fmt::format("down is {}", to_string(in[3])));
   const std::vector<Dim> gate_up = {op.experts, Dim(2 * f.factor), e};
   const std::vector<Dim> down = {op.experts, e, f};
   if (in[1].dims != std::vector<Dim>{op.experts, e} || in[2].dims != gate_up || in[3].dims != down)
@@ -192,21 +247,24 @@ Outs infer(const MoeFfn& op, Types in) {
 Outs infer(const GatherRows&, Types in) {
   BOLIDE_TRY(arity(in, 2));
   BOLIDE_TRY(activations(in, 0, "x"));
-  BOLIDE_TRY(rank(in, 1, 1, "rows"));
+  BOLIDE_TRY(indices(in, 1, "rows"));
   return std::vector{f32({in[1].dims[0], in[0].last()})};
 }
 
 Outs infer(const Slice& op, Types in) {
   BOLIDE_TRY(arity(in, 1));
   BOLIDE_TRY(activations(in, 0, "x"));
-  if (op.begin < 0 || op.count <= 0 || op.begin + op.count > in[0].last().factor)
-    return misfit(fmt::format("columns [{}, {}) of {}", op.begin, op.begin + op.count, to_string(in[0])));
+  const int64_t columns = in[0].last().factor;
+  if (op.begin < 0 || op.count <= 0 || op.begin > columns || op.count > columns - op.begin)
+    return misfit(fmt::format("{} columns from {} of {}", op.count, op.begin, to_string(in[0])));
   return std::vector{f32({in[0].dims[0], Dim(op.count)})};
 }
 
 Outs infer(const Sample&, Types in) {
   BOLIDE_TRY(arity(in, 1));
   BOLIDE_TRY(activations(in, 0, "logits"));
+  if (in[0].dims[0] != Dim(Symbol::kRows))
+    return misfit(fmt::format("logits are {}, expected f32[R,V]", to_string(in[0])));
   return std::vector{i32({in[0].dims[0]}), f32({in[0].dims[0]})};
 }
 
@@ -236,10 +294,10 @@ Cost cost_of(const Op& op, std::span<const ValueType> in, std::span<const ValueT
     cost.bytes -= experts_bytes * (1 - used);
   } else if (const auto* attention = std::get_if<PagedAttention>(&op)) {
     const double seen = attention->window > 0 ? std::min(context, static_cast<double>(attention->window)) : context;
-    cost.flops = 4 * rows * seen * static_cast<double>(attention->heads * attention->head_dim);
+    cost.flops = 4 * rows * seen * static_cast<double>(attention->heads) * static_cast<double>(attention->head_dim);
     // Two bytes an element: the default cache type.
-    cost.bytes += 4 * static_cast<double>(sizes[Symbol::kSequences]) * seen *
-                  static_cast<double>(attention->kv_heads * attention->head_dim);
+    cost.bytes += 4 * static_cast<double>(sizes[Symbol::kSequences]) * seen * static_cast<double>(attention->kv_heads) *
+                  static_cast<double>(attention->head_dim);
   } else {
     for (const ValueType& type : out) cost.flops += static_cast<double>(type.bytes(sizes)) / 4 * 4;
   }

@@ -155,6 +155,14 @@ bool parse_parts(std::string_view text, std::vector<WeightPart>* parts) {
   return cursor.rest.empty();
 }
 
+// "f32[T,576], none"
+std::string types_text(const Graph& graph, const Node& node) {
+  std::string types;
+  for (const ValueId value : node.out)
+    types += fmt::format("{}{}", types.empty() ? "" : ", ", to_string(graph.type(value)));
+  return types;
+}
+
 class GraphParser {
  public:
   Result<Graph> parse(std::string_view text) {
@@ -178,6 +186,11 @@ class GraphParser {
     return it->second;
   }
 
+  Result<> define(std::string_view number, ValueId value) {
+    if (ids_.emplace(number, value).second) return {};
+    return error(Code::kInvalid, fmt::format("a second %{}", number));
+  }
+
   Result<> parse_line(std::string_view line) {
     Cursor cursor{line};
     if (cursor.eat("output ")) {
@@ -199,8 +212,7 @@ class GraphParser {
     std::string_view name;
     if (!cursor.until(" : ", &name)) return error(Code::kInvalid, "expected 'input NAME : TYPE'");
     BOLIDE_TRY(ValueType type, parse_value_type(cursor.rest));
-    ids_[std::string(id)] = graph_.add_input(std::string(name), std::move(type));
-    return {};
+    return define(id, graph_.add_input(std::string(name), std::move(type)));
   }
 
   Result<> parse_weight(std::string_view id, Cursor cursor) {
@@ -209,8 +221,7 @@ class GraphParser {
     if (!cursor.until(" ", &type_text) || !parse_parts(cursor.rest, &parts))
       return error(Code::kInvalid, "expected 'weight TYPE NAME[BEGIN:END] + ...'");
     BOLIDE_TRY(ValueType type, parse_value_type(type_text));
-    ids_[std::string(id)] = graph_.add_weight(std::move(parts), std::move(type));
-    return {};
+    return define(id, graph_.add_weight(std::move(parts), std::move(type)));
   }
 
   Result<> parse_node(std::string_view left, Cursor cursor) {
@@ -227,7 +238,8 @@ class GraphParser {
         value = fields.rest;
         fields.rest = {};
       }
-      attributes[std::string(key)] = value;
+      if (!attributes.emplace(key, value).second)
+        return error(Code::kInvalid, fmt::format("attribute {} is there twice", key));
     }
     Reader reader{&attributes, {}, {}};
     BOLIDE_TRY(Op op, read_op(op_text, reader));
@@ -241,6 +253,8 @@ class GraphParser {
       inputs = comma == std::string_view::npos ? std::string_view() : inputs.substr(comma + 2);
     }
     BOLIDE_TRY(const NodeId id, graph_.add(std::move(op), in, std::string(cursor.rest)));
+    if (const std::string made = types_text(graph_, graph_.node(id)); made != types)
+      return error(Code::kInvalid, fmt::format("the op makes {}, not {}", made, types));
     return name_outputs(left, graph_.node(id).out);
   }
 
@@ -250,7 +264,7 @@ class GraphParser {
       const size_t comma = left.find(", %");
       more = comma != std::string_view::npos;
       if (count == out.size()) return error(Code::kInvalid, "more names than the op has outputs");
-      ids_[std::string(left.substr(0, comma))] = out[count];
+      BOLIDE_TRY(define(left.substr(0, comma), out[count]));
       if (more) left = left.substr(comma + 3);
     }
     if (count != out.size()) return error(Code::kInvalid, fmt::format("the op has {} outputs", out.size()));
@@ -283,13 +297,11 @@ std::string Graph::to_text() const {
   }
   for (const NodeId id : order_) {
     const Node& n = node(id);
-    std::string types;
-    for (const ValueId value : n.out) types += fmt::format("{}{}", types.empty() ? "" : ", ", to_string(type(value)));
     text += fmt::format("%{} = {}(", fmt::join(n.out, ", %"), op_name(n.op));
     for (size_t i = 0; i < n.in.size(); ++i) text += fmt::format("{}%{}", i == 0 ? "" : ", ", n.in[i]);
     text += ") {";
     std::visit([&](const auto& op) { std::decay_t<decltype(op)>::fields(op, Printer{&text}); }, n.op);
-    text += fmt::format("}} : {}  # {}\n", types, n.name);
+    text += fmt::format("}} : {}  # {}\n", types_text(*this, n), n.name);
   }
   for (const Output& output : outputs_) text += fmt::format("output {} = %{}\n", output.name, output.value);
   return text;

@@ -11,10 +11,31 @@ namespace {
 
 constexpr std::string_view kSymbolNames = "TSR";
 
+// A type of a file has at most this many elements per unit of its symbol, so that with symbols below 2^20 the bytes of
+// any value fit 64 bits.
+constexpr uint64_t kElementsMax = uint64_t{1} << 40;
+
 std::string dim_text(Dim dim) {
   if (dim.is_number()) return fmt::format("{}", dim.factor);
   if (dim.factor == 1) return std::string(to_string(dim.symbol));
   return fmt::format("{}*{}", dim.factor, to_string(dim.symbol));
+}
+
+// What a file may ask for: bounded sizes, at most one symbol, whole blocks.
+Result<> check_dims(const ValueType& type, std::string_view text) {
+  uint64_t elements = 1;
+  int symbols = 0;
+  for (const Dim dim : type.dims) {
+    symbols += dim.is_number() ? 0 : 1;
+    if (mul_overflows(elements, static_cast<uint64_t>(dim.factor), &elements) || elements > kElementsMax)
+      return error(Code::kInvalid, fmt::format("'{}' is too large", text));
+  }
+  if (type.dims.empty() || symbols > 1)
+    return error(Code::kInvalid, fmt::format("'{}' has {}", text, symbols > 1 ? "more than one symbol" : "no dims"));
+  if (type.quant != nullptr && (!type.is_static() || type.dims.back().factor % type.quant->block_elements != 0))
+    return error(Code::kInvalid,
+                 fmt::format("'{}' is not made of whole blocks of {} elements", text, type.quant->block_elements));
+  return {};
 }
 
 Result<Dim> parse_dim(std::string_view text) {
@@ -27,7 +48,7 @@ Result<Dim> parse_dim(std::string_view text) {
     text.remove_suffix(1);
   }
   const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), dim.factor);
-  if (failure != std::errc() || end != text.data() + text.size() || dim.factor < 0)
+  if (failure != std::errc() || end != text.data() + text.size() || dim.factor < 1)
     return error(Code::kInvalid, fmt::format("'{}' is not a dim", text));
   return dim;
 }
@@ -88,6 +109,8 @@ Result<ValueType> parse_value_type(std::string_view text) {
     type.dims.push_back(dim);
     rest = comma == std::string_view::npos ? std::string_view() : rest.substr(comma + 1);
   }
+  if (type.dtype == DType::kNone) return error(Code::kInvalid, fmt::format("'{}': an ordering edge has no dims", text));
+  BOLIDE_TRY(check_dims(type, text));
   return type;
 }
 

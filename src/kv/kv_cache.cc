@@ -7,7 +7,7 @@ namespace bolide {
 bool KvLayout::bytes(uint64_t* out) const {
   uint64_t size = static_cast<uint64_t>(bits_of(dtype)) / 8 * 2;
   for (const int32_t factor : {layers, kv_heads, head_dim, block_tokens, blocks})
-    if (mul_overflows(size, static_cast<uint64_t>(factor), &size)) return false;
+    if (factor < 1 || mul_overflows(size, static_cast<uint64_t>(factor), &size)) return false;
   *out = size;
   return true;
 }
@@ -15,7 +15,11 @@ bool KvLayout::bytes(uint64_t* out) const {
 Result<KvCache> KvCache::make(const KvLayout& layout, Device& device) {
   uint64_t bytes = 0;
   if (!layout.bytes(&bytes))
-    return error(Code::kInvalid, "the KV cache's size does not fit 64 bits; ask for a smaller --context");
+    return error(
+        Code::kInvalid,
+        fmt::format("a KV cache of {} layers of {} heads of {} dims and {} blocks of {} tokens cannot be made; "
+                    "ask for a smaller --context",
+                    layout.layers, layout.kv_heads, layout.head_dim, layout.blocks, layout.block_tokens));
   auto memory = device.allocate(bytes).context(
       fmt::format("KV cache for {} tokens ({}); a smaller --context or --kv-type bf16 needs less",
                   int64_t{layout.blocks} * layout.block_tokens, to_string(layout.dtype)));

@@ -18,7 +18,7 @@ struct KvLayout {
   DType dtype = DType::kBF16;
   int32_t blocks = 0;
 
-  // Bytes of all pools; false if that does not fit 64 bits.
+  // Bytes of all pools; false if a number is not positive or the bytes do not fit 64 bits.
   bool bytes(uint64_t* out) const;
 };
 

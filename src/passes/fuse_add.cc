@@ -12,6 +12,7 @@ Result<int> fuse_add_norm(Graph& graph, const PassContext& context) {
     if (norm == nullptr || norm->group != 0) continue;
     const NodeId add = graph.value(graph.node(id).in[0]).producer;
     if (add < 0 || !std::holds_alternative<Add>(graph.node(add).op)) continue;
+    if (graph.value(graph.node(id).in[1]).kind != ValueKind::kWeight) continue;  // made after the Add, perhaps
 
     const AddRmsNorm fused{norm->eps};
     const std::vector<ValueId> in = {graph.node(add).in[0], graph.node(add).in[1], graph.node(id).in[1]};
@@ -38,7 +39,8 @@ Result<int> fuse_linear_add(Graph& graph, const PassContext& context) {
     for (const size_t side : {0, 1}) {
       const ValueId product = graph.node(id).in[side], residual = graph.node(id).in[1 - side];
       const NodeId linear = graph.value(product).producer;
-      if (linear < 0 || users[static_cast<size_t>(product)].size() != 1) continue;
+      if (linear < 0 || product == residual || users[static_cast<size_t>(product)].size() != 1) continue;
+      if (is_output(graph, product)) continue;
       const auto* op = std::get_if<Linear>(&graph.node(linear).op);
       if (op == nullptr || op->has_residual) continue;
       Linear fused = *op;

@@ -8,7 +8,7 @@ namespace {
 NodeId rope_of(const Graph& graph, const std::vector<std::vector<NodeId>>& users, ValueId value) {
   const NodeId id = graph.value(value).producer;
   if (id < 0 || !std::holds_alternative<Rope>(graph.node(id).op)) return -1;
-  return users[static_cast<size_t>(value)].size() == 1 ? id : -1;
+  return users[static_cast<size_t>(value)].size() == 1 && !is_output(graph, value) ? id : -1;
 }
 
 }  // namespace
@@ -26,7 +26,9 @@ Result<int> fuse_rope_kv_write(Graph& graph, const PassContext& context) {
     const NodeId rope_q = rope_of(graph, users, q), rope_k = rope_of(graph, users, graph.node(write).in[0]);
     if (rope_q < 0 || rope_k < 0) continue;
     const Rope &a = std::get<Rope>(graph.node(rope_q).op), &b = std::get<Rope>(graph.node(rope_k).op);
-    if (a != b || graph.node(rope_q).in[1] != graph.node(rope_k).in[1]) continue;
+    if (a != b || graph.node(rope_q).in[1] != graph.node(rope_k).in[1] || a.head_dim != attention->head_dim) continue;
+    const KvWrite& stored = std::get<KvWrite>(graph.node(write).op);
+    if (stored != KvWrite{attention->layer, attention->kv_heads, attention->head_dim}) continue;
 
     const RopeKvWrite fused{attention->layer, attention->heads, attention->kv_heads, attention->head_dim, a.rope};
     const std::vector<ValueId> in = {graph.node(rope_q).in[0], graph.node(rope_k).in[0], graph.node(write).in[1],

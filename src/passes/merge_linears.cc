@@ -27,7 +27,9 @@ bool mergeable(const Graph& graph, NodeId a, NodeId b) {
   const ValueType &w = graph.type(x.in[1]), &v = graph.type(y.in[1]);
   if (w.dtype != v.dtype || w.quant != v.quant || w.dims[1] != v.dims[1]) return false;
   if (graph.value(x.in[1]).kind != ValueKind::kWeight || graph.value(y.in[1]).kind != ValueKind::kWeight) return false;
-  return !std::get<Linear>(x.op).has_bias || graph.type(x.in[2]).dtype == graph.type(y.in[2]).dtype;
+  if (!std::get<Linear>(x.op).has_bias) return true;
+  return graph.type(x.in[2]).dtype == graph.type(y.in[2]).dtype && graph.value(x.in[2]).kind == ValueKind::kWeight &&
+         graph.value(y.in[2]).kind == ValueKind::kWeight;
 }
 
 // The stacked weight (or bias) of operand `i`.
@@ -88,6 +90,9 @@ Result<int> merge_linears(Graph& graph, const PassContext& context) {
       const Node& node = graph.node(group[0]);
       std::vector<ValueType> types;
       for (const ValueId value : node.in) types.push_back(graph.type(value));
+      int64_t rows = 0;
+      for (const NodeId id : group) rows += graph.type(graph.node(id).in[1]).dims[0].factor;
+      for (size_t i = 1; i < types.size(); ++i) types[i].dims[0] = rows;
       if (!kernel_exists(context, node.op, types)) continue;
       BOLIDE_TRY(merge(graph, group));
       ++rewrites;

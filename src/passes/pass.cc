@@ -50,6 +50,11 @@ Result<std::vector<PassRecord>> run_passes(Graph& graph, std::span<const Pass> p
   return records;
 }
 
+bool is_output(const Graph& graph, ValueId value) {
+  const auto outputs = graph.outputs();
+  return std::any_of(outputs.begin(), outputs.end(), [&](const Output& output) { return output.value == value; });
+}
+
 bool kernel_exists(const PassContext& context, const Op& op, std::span<const ValueType> in) {
   const auto out = infer_types(op, in);
   if (!out) return false;

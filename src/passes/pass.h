@@ -39,6 +39,9 @@ Result<std::vector<PassRecord>> run_passes(Graph& graph, std::span<const Pass> p
                                            const std::set<std::string>& skip,
                                            const FunctionRef<void(const PassRecord&, const Graph&)>* after = nullptr);
 
+// True if `value` is one of the graph's outputs: it has a reader that users() does not list.
+bool is_output(const Graph& graph, ValueId value);
+
 // True if some kernel of this device computes the op on inputs of these types: a fusion fires only then.
 bool kernel_exists(const PassContext& context, const Op& op, std::span<const ValueType> in);
 

@@ -64,7 +64,6 @@ Result<> Executor::bind(const Plan& plan, const Graph& graph, const SymbolValues
     launch.out = std::span(views_).subspan(first + step.in.size(), step.out.size());
     launch.workspace = workspace;
     launch.tactic = &step.tactic;
-    launch.batch = &batch_;
     launches_.push_back(launch);
   }
   bound_ = &plan;
@@ -78,6 +77,7 @@ Result<> Executor::run(const Plan& plan, const Graph& graph, const BatchInputs& 
   batch_ = batch;
   for (const InputView& input : inputs_)
     views_[input.index].data = reinterpret_cast<std::byte*>(const_cast<int32_t*>(batch.*input.field));
+  for (Launch& launch : launches_) launch.batch = &batch_;  // here: an executor may have moved since it was bound
   if (observer == nullptr) {
     for (size_t i = 0; i < launches_.size(); ++i)
       if (auto done = plan.steps[i].kernel->launch(launches_[i], stream); !done)

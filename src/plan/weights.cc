@@ -41,10 +41,12 @@ Result<Opened> open_parts(const Value& weight, const WeightSource& source) {
   return opened;
 }
 
+// Rows in errors count through the parts, so their numbers are named too.
 std::string describe(const Value& weight) {
-  std::string text = weight.parts.front().tensor;
-  if (weight.parts.size() > 1) text += fmt::format(" and {} more", weight.parts.size() - 1);
-  return text;
+  const std::string& first = weight.parts.front().tensor;
+  if (weight.parts.size() == 1) return first;
+  return weight.parts.size() <= 4 ? to_string(std::span(weight.parts))
+                                  : fmt::format("{} and {} more", first, weight.parts.size() - 1);
 }
 
 Result<StoredWeight> own(Buffer buffer, StoredWeight stored) {
