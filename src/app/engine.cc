@@ -240,7 +240,6 @@ Result<Prepared> read_sections(const EngineFile& file, const std::filesystem::pa
   }
   BOLIDE_TRY(Graph graph, Graph::from_text(graph_text).context("graph"));
   if (options.dtype != ComputeMode::kAuto) override_compute(graph, options.dtype);
-  if (!options.round_inputs) leave_inputs_alone(graph);
   BOLIDE_TRY(auto weights, read_weights(file, graph, options.verify));
   return Prepared{std::move(loaded), std::move(graph), {}, std::move(weights)};
 }
