@@ -9,14 +9,15 @@ sources() { # of the whole tree
   git ls-files '*.cc' '*.h'
 }
 
-# What changed: since main (or origin's main) parted from here; on main itself, since the commit before, together with
-# what is not committed. A shallow clone that has neither: everything.
+# What changed: since main (or origin's main) parted from here; on main itself, in the last four hours, or in the last
+# commit if the whole history is younger; together with what is not committed. A shallow clone that has neither: everything.
 changed() {
   local base='' main
   for main in origin/main main; do
     base=$(git merge-base HEAD $main 2>/dev/null) && [ "$base" != "$(git rev-parse HEAD)" ] && break
     base=''
   done
+  [ -n "$base" ] || base=$(git rev-list -1 --before='4 hours ago' HEAD)
   [ -n "$base" ] || base=$(git rev-parse --verify --quiet HEAD~1) || base=''
   if [ -z "$base" ]; then
     say "the history is too short to tell what changed: every file" >&2
