@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 
 #include "app/engine.h"
 #include "base/log.h"
@@ -47,6 +48,24 @@ Result<> vocab_fits(const Tokenizer& tokenizer, int64_t vocab, const std::string
                            name, tokenizer.vocab_size(), vocab));
 }
 
+// A tensor that no part of the graph reads is a sign of a forgotten bias or norm: the answer would be wrong in silence.
+void report_unused(const Graph& graph, const WeightSource& weights) {
+  std::set<std::string_view> used;
+  for (size_t i = 0; i < graph.value_count(); ++i)
+    for (const WeightPart& part : graph.value(static_cast<ValueId>(i)).parts) used.insert(part.tensor);
+  int64_t unused = 0;
+  std::string first;
+  for (const std::string& name : weights.names()) {
+    // Tables of rotary frequencies, which some checkpoints carry, are computed from the configuration.
+    if (used.contains(name) || name.ends_with("rotary_emb.inv_freq")) continue;
+    if (unused++ == 0) first = name;
+  }
+  if (unused > 0)
+    log::warning(
+        "tensors of the checkpoint are not used",
+        {{"tensors", unused}, {"first", std::string_view(first)}, {"file", std::string_view(weights.label())}});
+}
+
 }  // namespace
 
 void leave_inputs_alone(Graph& graph) {
@@ -86,6 +105,7 @@ Result<Prepared> prepare_checkpoint(const std::filesystem::path& path, const Mod
                                     const DeviceInfo& device) {
   BOLIDE_TRY(LoadedModel loaded, load_model(path, {options.config}));
   BOLIDE_TRY(Graph graph, build_graph(loaded, options.dtype));
+  report_unused(graph, *loaded.weights);
   const PassContext context{&kernels_for(options), &device};
   BOLIDE_TRY(std::vector<PassRecord> passes, run_passes(graph, default_passes(), context, options.skip_passes));
   return Prepared{std::move(loaded), std::move(graph), std::move(passes), {}};
