@@ -9,6 +9,7 @@ namespace bolide {
 namespace {
 
 constexpr size_t kAlignment = 64;
+constexpr uint64_t kActivationBytesMax = uint64_t{1} << 60;
 
 // The types of a node's inputs and outputs, which a Problem points to.
 struct NodeTypes {
@@ -155,6 +156,10 @@ Result<Plan> make_plan(const Graph& graph, const WeightStore& weights, const Ker
     if (value.kind != ValueKind::kNode || first[i] < 0 || value.type.dtype == DType::kNone) continue;
     intervals.push_back({static_cast<ValueId>(i), round_up(value.type.bytes(bucket), kAlignment), first[i], last[i]});
   }
+  uint64_t sum = 0;  // no offset is beyond it
+  for (const Interval& interval : intervals)
+    if (add_overflows(sum, interval.bytes, &sum) || sum > kActivationBytesMax)
+      return error(Code::kOutOfMemory, "the activations of a step are too large; ask for fewer tokens a step");
   plan.values_bytes = assign_offsets(intervals);
   std::vector<size_t> offsets(graph.value_count());
   for (const Interval& interval : intervals) offsets[static_cast<size_t>(interval.value)] = interval.offset;

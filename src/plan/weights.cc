@@ -182,11 +182,17 @@ Result<WeightStore> WeightStore::adopt(const Graph& graph, std::span<const Use> 
                                        std::span<const StoredWeight> have, Workers& workers, int* repacked) {
   WeightStore weights;
   *repacked = 0;
+  std::map<ValueId, const StoredWeight*> any;
+  std::map<Use, const StoredWeight*> exact;
+  for (const StoredWeight& weight : have) {
+    any.emplace(weight.value, &weight);
+    exact.emplace(Use{weight.value, weight.packing}, &weight);
+  }
   for (const auto& [id, packing] : uses) {
     if (weights.contains(id, packing)) continue;
-    const StoredWeight* found = nullptr;
-    for (const StoredWeight& weight : have)
-      if (weight.value == id && (found == nullptr || weight.packing == packing)) found = &weight;
+    const auto same = exact.find({id, packing});
+    const auto other = any.find(id);
+    const StoredWeight* found = same != exact.end() ? same->second : other != any.end() ? other->second : nullptr;
     if (found == nullptr) return error(Code::kInvalid, fmt::format("weight {} is missing", describe(graph.value(id))));
     if (found->packing == packing) {
       weights.add(*found);
