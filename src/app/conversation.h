@@ -19,11 +19,14 @@ class Conversation {
       : tokenizer_(tokenizer), template_(std::move(chat_template)), variables_(std::move(variables)) {}
 
   void add(std::string role, std::string content);
+  // To go back to where it was when a message cannot be answered.
+  const nlohmann::ordered_json& messages() const { return messages_; }
+  void restore(nlohmann::ordered_json messages) { messages_ = std::move(messages); }
   bool has_template() const { return template_.has_value(); }
   // The text that the model reads, up to where its answer begins.
   Result<std::string> render() const;
   // Its ids. If they are more than `tokens_max`, the oldest turns (never a system message or the last user's) are
-  // dropped until they fit; `dropped` counts the messages.
+  // dropped until they fit; `dropped` counts the messages. If the last message alone does not fit, the ids are more.
   Result<std::vector<int32_t>> encode(int32_t tokens_max, int* dropped);
 
  private:

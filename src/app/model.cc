@@ -83,8 +83,7 @@ Result<Tokenizer> make_tokenizer(const LoadedModel& loaded) {
   } else if (!assets.tokenizer_model.empty()) {
     BOLIDE_TRY(spec, parse_tokenizer_model(as_bytes(assets.tokenizer_model)).context("tokenizer.model"));
   } else {
-    return error(Code::kNotFound,
-                 fmt::format("{}: there is no tokenizer (tokenizer.json or tokenizer.model)", loaded.path.string()));
+    return error(Code::kNotFound, "there is no tokenizer (tokenizer.json or tokenizer.model)");
   }
   if (!assets.tokenizer_config_json.empty())
     BOLIDE_TRY(apply_tokenizer_config(spec, assets.tokenizer_config_json).context("tokenizer_config.json"));

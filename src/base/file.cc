@@ -122,11 +122,19 @@ Result<std::string> read_file(const std::filesystem::path& path, uint64_t bytes_
 }
 
 Result<AtomicFile> AtomicFile::create(const std::filesystem::path& path) {
+  // Renaming over a device or pipe would put a plain file in its place, for the whole machine if it is /dev/null.
+  struct stat status{};
+  if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode))
+    return error(Code::kInvalid,
+                 fmt::format("{}: is a {}; give the name of a file to write", path.string(),
+                             S_ISDIR(status.st_mode) ? "directory" : "device or pipe, which cannot be replaced"));
   AtomicFile file;
   file.path_ = path;
   file.temporary_ = path;
   file.temporary_ += fmt::format(".tmp{}", ::getpid());
   file.descriptor_ = ::open(file.temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (file.descriptor_ < 0 && errno == ENOENT)
+    return error(Code::kNotFound, fmt::format("{}: cannot be created: its folder does not exist", path.string()));
   if (file.descriptor_ < 0) return errno_error(path, "cannot be created");
   return file;
 }

@@ -46,6 +46,7 @@ Result<std::string> read_file(const std::filesystem::path& path, uint64_t bytes_
 // commit nothing is left behind. One thread.
 class AtomicFile {
  public:
+  // Errors: kNotFound (no such folder), kInvalid (`path` is there and no regular file), kUnavailable (no permission).
   static Result<AtomicFile> create(const std::filesystem::path& path);
   AtomicFile(AtomicFile&& other) noexcept;
   AtomicFile& operator=(AtomicFile&&) = delete;

@@ -21,7 +21,7 @@ Error wrong(const BoundOption& option, std::string_view given) {
   return error(Code::kInvalid,
                fmt::format("{} is \"{}\"{}; give {}{}", option.name, given.substr(0, kShownMax),
                            given.size() > kShownMax ? "..." : "", type_name(option),
-                           range.empty() || range == option.limits.choices ? "" : fmt::format(", {}", range)));
+                           range.empty() || !option.limits.choices.empty() ? "" : fmt::format(", {}", range)));
 }
 
 template <class Number>
@@ -107,16 +107,33 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 
 Error unknown(std::span<const BoundOption> options, std::string_view key) {
   key = key.substr(0, kShownMax);
-  const auto nearest = std::min_element(options.begin(), options.end(), [&](const auto& a, const auto& b) {
-    return edit_distance(key, a.name) < edit_distance(key, b.name);
-  });
-  const bool near =
-      nearest != options.end() && edit_distance(key, nearest->name) <= std::max<size_t>(2, key.size() / 3);
+  std::vector<std::string_view> names;
+  for (const BoundOption& option : options) names.push_back(option.name);
+  const std::string_view near = nearest_name(key, names);
   return error(Code::kInvalid, fmt::format("there is no option \"{}\"{}", key,
-                                           near ? fmt::format("; did you mean \"{}\"?", nearest->name) : ""));
+                                           near.empty() ? "" : fmt::format("; did you mean \"{}\"?", near)));
+}
+
+// "|a|b": an empty value is allowed too, which no list of words can show.
+std::string_view shown_choices(std::string_view choices) {
+  if (choices.starts_with('|')) choices.remove_prefix(1);
+  return choices;
 }
 
 }  // namespace
+
+std::string_view nearest_name(std::string_view given, std::span<const std::string_view> names) {
+  given = given.substr(0, kShownMax);
+  std::string_view nearest;
+  size_t least = std::max<size_t>(2, given.size() / 3) + 1;
+  for (const std::string_view name : names) {
+    const size_t distance = edit_distance(given, name);
+    if (distance >= least) continue;
+    least = distance;
+    nearest = name;
+  }
+  return nearest;
+}
 
 std::string flag_name(std::string_view name) {
   std::string flag = "--" + std::string(name);
@@ -128,12 +145,12 @@ std::string_view type_name(const BoundOption& option) {
   if (std::holds_alternative<bool*>(option.value)) return "true|false";
   if (std::holds_alternative<double*>(option.value)) return "number";
   if (!std::holds_alternative<std::string*>(option.value)) return "integer";
-  return option.limits.choices.empty() ? "text" : option.limits.choices;
+  return option.limits.choices.empty() ? "text" : shown_choices(option.limits.choices);
 }
 
 std::string range_text(const BoundOption& option) {
   const OptionLimits& limits = option.limits;
-  if (!limits.choices.empty()) return std::string(limits.choices);
+  if (!limits.choices.empty()) return std::string(shown_choices(limits.choices));
   const std::string unit = limits.unit.empty() ? "" : fmt::format(" {}", limits.unit);
   if (std::isfinite(limits.min) && std::isfinite(limits.max))
     return fmt::format("{} to {}{}", limit_text(limits.min), limit_text(limits.max), unit);

@@ -60,6 +60,9 @@ std::vector<BoundOption> bind_options(Config& config, const Option<Config> (&tab
   return bound;
 }
 
+// ", did you mean X?" material: the name nearest to what was given, or "" if none is near.
+std::string_view nearest_name(std::string_view given, std::span<const std::string_view> names);
+
 std::string flag_name(std::string_view name);           // "kv_bytes" > "--kv-bytes"
 std::string_view type_name(const BoundOption& option);  // "true|false", "integer", "number", "text" or the choices
 std::string range_text(const BoundOption& option);      // "1 to 65535", "at least 0 bytes", "a|b|c", ""

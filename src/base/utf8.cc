@@ -1,6 +1,9 @@
 #include "base/utf8.h"
 
+#include <fmt/format.h>
+
 #include <cstring>
+#include <iterator>
 
 namespace bolide {
 namespace {
@@ -95,6 +98,34 @@ size_t append_utf8_lossy(std::string& out, std::string_view bytes, bool final) {
     at += sequence.size;
   }
   return at;
+}
+
+namespace {
+
+// C0, DEL, C1; the marks, embeddings, overrides and isolates that turn the direction of writing; line separators.
+bool steers_terminal(char32_t c) {
+  return c < 0x20 || (c >= 0x7F && c < 0xA0) || c == 0x061C || c == 0x200E || c == 0x200F ||
+         (c >= 0x2028 && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069);
+}
+
+}  // namespace
+
+std::string printable(std::string_view text, bool keep_lines) {
+  std::string valid, out;
+  append_utf8_lossy(valid, text, true);
+  for (size_t at = 0; at < valid.size();) {
+    const Utf8Char c = decode_utf8(valid, at);
+    const bool line = c.value == '\n' || c.value == '\t';
+    if (line && !keep_lines) {
+      out += c.value == '\n' ? "\\n" : "\\t";
+    } else if (!line && steers_terminal(c.value)) {
+      fmt::format_to(std::back_inserter(out), "\\u{{{:x}}}", static_cast<uint32_t>(c.value));
+    } else {
+      out.append(valid, at, c.size);
+    }
+    at += c.size;
+  }
+  return out;
 }
 
 }  // namespace bolide

@@ -36,4 +36,9 @@ void append_utf8(std::string& out, char32_t value);
 // still be completed by bytes to come (at most 3).
 size_t append_utf8_lossy(std::string& out, std::string_view bytes, bool final);
 
+// Names and texts of files, for a terminal: control characters and those that turn the direction of writing become
+// \n, \t or \u{1b}, ill-formed parts U+FFFD, so that no file's contents can move the cursor or forge a line. With
+// `keep_lines`, newlines and tabs stay.
+std::string printable(std::string_view text, bool keep_lines = false);
+
 }  // namespace bolide

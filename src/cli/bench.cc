@@ -132,7 +132,7 @@ void print_json(const BenchFlags& flags, const Model& model, const Measured& m, 
                                 {"machine", device.name},
                                 {"commit", version.commit}};
   if (roofs != nullptr) out["roofs"] = roofs_json(*roofs, device.threads);
-  std::cout << out.dump() << std::endl;
+  std::cout << out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << std::endl;
 }
 
 std::string share(const MachineRoofs* roofs, std::string_view name, int threads, double rate) {

@@ -35,9 +35,9 @@ Result<> build(const BuildFlags& flags) {
   const FunctionRef<void(PackProgress)> progress(show);
   BOLIDE_TRY(const EngineReport report, build_engine(flags.path, flags.output, options, &progress));
   if (flags.json)
-    std::cout
-        << nlohmann::ordered_json{{"engine", flags.output}, {"weights", report.weights}, {"bytes", report.bytes}}.dump()
-        << std::endl;
+    std::cout << nlohmann::ordered_json{{"engine", flags.output}, {"weights", report.weights}, {"bytes", report.bytes}}
+                     .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)
+              << std::endl;
   else
     fmt::print("{}: {} weights, {}\n", flags.output, report.weights, format_bytes(static_cast<int64_t>(report.bytes)));
   return {};

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "base/utf8.h"
 #include "cli/cli.h"
 #include "cli/flags.h"
 #include "eval/agree.h"
@@ -86,7 +87,7 @@ Result<> perplexity(const EvalFlags& flags) {
                               {"windows", result.windows},
                               {"window", flags.window},
                               {"skip", flags.skip}};
-    std::cout << out.dump() << std::endl;
+    std::cout << out.dump(-1, ' ', false, ordered_json::error_handler_t::replace) << std::endl;
     return {};
   }
   fmt::print("perplexity {:.4f} +/- {:.4f}, {} tokens scored in {} windows of {}\n", result.perplexity,
@@ -116,7 +117,7 @@ Result<> agree(const EvalFlags& flags, const std::string& text_file) {
   if (flags.json) {
     const ordered_json out = {
         {"kl_mean", result.kl_mean}, {"kl_max", result.kl_max}, {"top1", result.top1}, {"tokens", result.tokens}};
-    std::cout << out.dump() << std::endl;
+    std::cout << out.dump(-1, ' ', false, ordered_json::error_handler_t::replace) << std::endl;
     return {};
   }
   fmt::print("KL divergence {:.3g} nats, largest {:.3g}; same first choice {:.2f} % of {} tokens\n", result.kl_mean,
@@ -196,11 +197,13 @@ bool report_verdicts(const EvalFlags& flags, Check&& check) {
     pass &= verdict.pass;
     results.push_back(verdict.json);
     if (flags.json) continue;
-    fmt::print("{} {:<24} {}\n", verdict.pass ? "pass" : "FAIL", verdict.name, verdict.summary);
-    for (const std::string& failure : verdict.failures) fmt::print("       {}\n", failure);
+    fmt::print("{} {:<24} {}\n", verdict.pass ? "pass" : "FAIL", printable(verdict.name), printable(verdict.summary));
+    for (const std::string& failure : verdict.failures) fmt::print("       {}\n", printable(failure));
     std::fflush(stdout);
   }
-  if (flags.json) std::cout << ordered_json{{"results", results}}.dump() << std::endl;
+  if (flags.json)
+    std::cout << ordered_json{{"results", results}}.dump(-1, ' ', false, ordered_json::error_handler_t::replace)
+              << std::endl;
   return pass;
 }
 

@@ -5,8 +5,13 @@
 
 #include <cstdio>
 
+#include "base/utf8.h"
+
 namespace bolide::cli {
 namespace {
+
+// Errors quote files, and a hostile one's names can be long.
+constexpr size_t kErrorBytesMax = 1000;
 
 std::string help_text(const BoundOption& option) {
   std::string text(option.sentence);
@@ -28,10 +33,14 @@ void add_options(CLI::App& app, std::span<const BoundOption> options, const std:
       flag = app.add_option_function<std::string>(
           flag_name(option.name),
           [option](const std::string& text) {
-            if (const auto set = set_option(option, text); !set) throw CLI::ValidationError(set.error().text);
+            const std::string name = flag_name(option.name);
+            BoundOption named = option;
+            named.name = name;  // errors then name the flag as it is typed
+            if (const auto set = set_option(named, text); !set) throw CLI::ValidationError(set.error().text);
           },
           help_text(option));
       flag->type_name(std::string(type_name(option)));
+      flag->take_last();  // a repeated flag replaces, so that an alias's defaults can be overridden
     }
     flag->group(group);
   }
@@ -39,8 +48,14 @@ void add_options(CLI::App& app, std::span<const BoundOption> options, const std:
 
 bool given(const CLI::App& app, std::string_view option_name) { return app.count(flag_name(option_name)) > 0; }
 
+void print_error(std::string_view text) {
+  std::string line = printable(text.substr(0, kErrorBytesMax));
+  if (text.size() > kErrorBytesMax) line += "...";
+  std::fprintf(stderr, "bolide: error: %s\n", line.c_str());
+}
+
 int report(const Error& failure) {
-  std::fprintf(stderr, "bolide: error: %s\n", failure.text.c_str());
+  print_error(failure.text);
   return failure.code == Code::kInternal ? 125 : 1;
 }
 

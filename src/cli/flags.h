@@ -15,6 +15,9 @@ void add_options(CLI::App& app, std::span<const BoundOption> options, const std:
 // True if the flag of this row was on the command line.
 bool given(const CLI::App& app, std::string_view option_name);
 
+// One line on standard error, with nothing in it that a terminal would obey.
+void print_error(std::string_view text);
+
 // The common end of every command: prints the error, two lines at most, and gives the exit code (1 to 125).
 int report(const Error& failure);
 

@@ -10,6 +10,7 @@
 #include "app/engine.h"
 #include "app/workload.h"
 #include "base/knobs.h"
+#include "base/utf8.h"
 #include "cli/cli.h"
 #include "cli/flags.h"
 #include "measure/report.h"
@@ -71,20 +72,22 @@ void print_summary(const Prepared& prepared) {
     ++count;
     size += row.bytes;
   }
-  fmt::print("{:<14}{}\n{:<14}{} ({})\n", "name", loaded.name, "file", loaded.path.string(), loaded.format);
-  if (const auto architecture = loaded.config.architecture()) fmt::print("{:<14}{}\n", "architecture", *architecture);
+  fmt::print("{:<14}{}\n{:<14}{} ({})\n", "name", printable(loaded.name), "file", printable(loaded.path.string()),
+             loaded.format);
+  if (const auto architecture = loaded.config.architecture())
+    fmt::print("{:<14}{}\n", "architecture", printable(*architecture));
   fmt::print("{:<14}{:.1f} M in {} tensors, {}\n", "parameters", static_cast<double>(elements) / 1e6, tensors.size(),
              format_bytes(static_cast<int64_t>(bytes)));
   for (const auto& [type, sum] : types)
     fmt::print("{:<14}{}: {} tensors, {}\n", "", type, sum.first, format_bytes(static_cast<int64_t>(sum.second)));
   fmt::print("{:<14}{}\n", "chat template",
              loaded.chat_template.empty() ? "none" : fmt::format("{} characters", loaded.chat_template.size()));
-  fmt::print("\n{}\n", loaded.config.to_text());
+  fmt::print("\n{}\n", printable(loaded.config.to_text(), true));
 }
 
 void print_tensors(const Prepared& prepared) {
   for (const TensorRow& row : tensors_of(prepared))
-    fmt::print("{:<60} {:<8} {:<18} {}\n", row.name, row.type, row.shape,
+    fmt::print("{:<60} {:<8} {:<18} {}\n", printable(row.name), row.type, row.shape,
                format_bytes(static_cast<int64_t>(row.bytes)));
 }
 
@@ -156,7 +159,7 @@ Result<> inspect_plan(const std::string& path, const ModelOptions& options, int3
 }
 
 Result<> inspect_tokens(const LoadedModel& loaded, const std::string& text) {
-  BOLIDE_TRY(const Tokenizer tokenizer, make_tokenizer(loaded));
+  BOLIDE_TRY(const Tokenizer tokenizer, make_tokenizer(loaded).context(loaded.path.string()));
   BOLIDE_TRY(const auto ids, tokenizer.encode(text));
   for (const int32_t id : ids) {
     const std::string quoted =
@@ -168,19 +171,19 @@ Result<> inspect_tokens(const LoadedModel& loaded, const std::string& text) {
 }
 
 Result<> inspect_template(const LoadedModel& loaded, const InspectFlags& flags) {
-  BOLIDE_TRY(const Tokenizer tokenizer, make_tokenizer(loaded));
+  BOLIDE_TRY(const Tokenizer tokenizer, make_tokenizer(loaded).context(loaded.path.string()));
   BOLIDE_TRY(auto chat_template, choose_template(loaded.chat_template, flags.template_file, false));
   if (!chat_template.has_value())
     return error(Code::kNotFound,
                  fmt::format("{}: the model has no chat template; give one with --template-file", flags.path));
   BOLIDE_TRY(auto variables, template_variables(flags.template_args));
-  fmt::print("{}\n\n--- a conversation rendered with it ---\n", chat_template->source());
+  fmt::print("{}\n\n--- a conversation rendered with it ---\n", printable(chat_template->source(), true));
   Conversation conversation(tokenizer, std::move(chat_template), std::move(variables));
   conversation.add("user", "Hello!");
   conversation.add("assistant", "Hi. What can I do for you?");
   conversation.add("user", "Tell me a joke.");
   BOLIDE_TRY(const std::string text, conversation.render());
-  fmt::print("{}\n", text);
+  fmt::print("{}\n", printable(text, true));
   return {};
 }
 

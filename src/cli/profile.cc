@@ -195,7 +195,8 @@ Result<> write_trace(const std::string& path, const std::vector<TraceEvent>& eve
                     {"dur", event.duration_us},
                     {"pid", 1},
                     {"tid", 1}});
-  const std::string text = nlohmann::json{{"traceEvents", list}}.dump();
+  const std::string text =
+      nlohmann::json{{"traceEvents", list}}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   return write_file_atomically(path, as_bytes(text));
 }
 
@@ -229,7 +230,7 @@ Result<> profile(const ProfileFlags& flags) {
         entry[fmt::format("by_{}", by)] = nlohmann::ordered_json::parse(table_of(phase, by, roofs).to_json());
       out["phases"].push_back(std::move(entry));
     }
-    std::cout << out.dump() << std::endl;
+    std::cout << out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << std::endl;
     return {};
   }
   fmt::print("{}, {} threads; memory {:.1f} GB/s, arithmetic {:.0f} Gop/s\n", device.name, device.threads, roofs.memory,

@@ -1,6 +1,12 @@
 #include <fmt/format.h>
+#include <signal.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
+#include <new>
+#include <system_error>
 
 #include "base/knobs.h"
 #include "base/log.h"
@@ -24,9 +30,62 @@ std::string version_text(const Version& version) {
                      version.sanitize, version.isas, version.cuda);
 }
 
+std::string path_of(const CLI::App& app) {
+  return app.get_parent() == nullptr ? app.get_name() : path_of(*app.get_parent()) + " " + app.get_name();
+}
+
+// The innermost command that was given.
+const CLI::App& given_command(const CLI::App& app) {
+  const auto below = app.get_subcommands();
+  return below.empty() ? app : given_command(*below[0]);
+}
+
+// The first word that the command does not know. CLI11 itself says "a subcommand is required", or lists all that
+// follow.
+std::string unknown_word(const CLI::App& command) {
+  const std::vector<std::string> extras = command.remaining();
+  if (extras.empty()) return {};
+  const std::string& word = extras.front();
+  const bool flag = word.starts_with('-') && word.size() > 1;
+  std::vector<std::string> known;
+  if (flag) {
+    for (const CLI::Option* option : command.get_options())
+      for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+  } else {
+    for (const CLI::App* below : command.get_subcommands([](const CLI::App*) { return true; }))
+      known.push_back(below->get_name());
+  }
+  const std::vector<std::string_view> names(known.begin(), known.end());
+  const std::string shown = word.substr(0, std::min<size_t>(80, flag ? word.find('=') : std::string::npos));
+  const std::string_view near = nearest_name(shown, names);
+  const std::string_view kind = flag ? "flag" : names.empty() ? "further argument" : "command";
+  return fmt::format("`{}` has no {} \"{}\"{}", path_of(command), kind, shown,
+                     near.empty() ? "" : fmt::format("; did you mean {}?", near));
+}
+
+int report_parse_error(const CLI::App& app, const CLI::ParseError& failure) {
+  const CLI::App& command = given_command(app);
+  std::string text = unknown_word(command);
+  if (text.empty()) text = failure.what();
+  print_error(text);
+  std::fprintf(stderr, "`%s --help` shows what there is\n", path_of(command).c_str());
+  return 2;
+}
+
+// A full disk or a closed pipe must not look like success.
+int check_output(int code) {
+  errno = 0;
+  const bool flushed = std::fflush(stdout) == 0;
+  if (code != 0 || (flushed && std::ferror(stdout) == 0)) return code;
+  print_error(fmt::format("standard output cannot be written{}{}", errno == 0 ? "" : ": ",
+                          errno == 0 ? "" : std::strerror(errno)));
+  return 1;
+}
+
 }  // namespace
 
 int run_program(int argc, char** argv, const Version& version) {
+  ::signal(SIGXFSZ, SIG_IGN);  // a file grown past the user's limit is an error of that write, not the end
   const auto knobs = read_knobs();
   if (!knobs) return report(knobs.error());
   log::StreamSink sink(stderr, log::LineFormat::kKeyValue);
@@ -50,11 +109,15 @@ int run_program(int argc, char** argv, const Version& version) {
   } catch (const CLI::Success& success) {
     outcome.code = app.exit(success);
   } catch (const CLI::ParseError& failure) {
-    std::fprintf(stderr, "bolide: error: %s\n", failure.what());
-    std::fprintf(stderr, "`bolide%s --help` shows what there is\n",
-                 app.get_subcommands().empty() ? "" : (" " + app.get_subcommands()[0]->get_name()).c_str());
-    outcome.code = 2;
+    outcome.code = report_parse_error(app, failure);
+  } catch (const std::system_error& failure) {  // {fmt} throws it if standard output takes no more
+    print_error(fmt::format("standard output cannot be written: {}", failure.code().message()));
+    outcome.code = 1;
+  } catch (const std::bad_alloc&) {
+    print_error("out of memory; a smaller --context or model needs less");
+    outcome.code = 1;
   }
+  outcome.code = check_output(outcome.code);
   log::set_sink(nullptr, log::Level::kOff);
   return outcome.code;
 }

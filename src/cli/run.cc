@@ -4,12 +4,14 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <iostream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "app/conversation.h"
+#include "base/utf8.h"
 #include "cli/cli.h"
 #include "cli/line_reader.h"
 #include "cli/sampling_flags.h"
@@ -32,14 +34,57 @@ struct RunFlags {
   bool raw = false, json = false;
 };
 
-std::atomic<bool> g_interrupted{false};
+std::atomic<bool> g_stop{false};         // ends the answer; set by Ctrl-C or when nobody can read it any more
+std::atomic<bool> g_interrupted{false};  // it was Ctrl-C
 
-void on_interrupt(int) { g_interrupted.store(true); }
+void on_interrupt(int) {
+  g_interrupted.store(true);
+  g_stop.store(true);
+}
 
 void catch_interrupts() {
   struct sigaction action{};
   action.sa_handler = on_interrupt;
   ::sigaction(SIGINT, &action, nullptr);
+}
+
+// Ends as a program does that Ctrl-C stopped, so that a shell's loop ends too.
+void end_if_interrupted(const GenerateResult& result) {
+  if (result.finish != FinishReason::kCancelled || !g_interrupted.load()) return;
+  ::signal(SIGINT, SIG_DFL);
+  ::raise(SIGINT);
+}
+
+// Streams an answer; one that nobody can read any more is not computed further.
+void show_answer(std::string_view text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) g_stop.store(true);
+}
+
+constexpr size_t kPromptBytesMax = 64u << 20;  // beyond any context; a pipe may have no end
+
+Result<std::string> read_prompt() {
+  std::string prompt;
+  char buffer[1 << 16];
+  while (true) {
+    const ssize_t n = ::read(STDIN_FILENO, buffer, sizeof buffer);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return error(Code::kInvalid, fmt::format("standard input cannot be read: {}", std::strerror(errno)));
+    if (n == 0) break;
+    prompt.append(buffer, static_cast<size_t>(n));
+    if (prompt.size() > kPromptBytesMax)
+      return error(Code::kInvalid, fmt::format("the prompt on standard input has more than {} bytes", kPromptBytesMax));
+  }
+  if (prompt.ends_with('\n')) prompt.pop_back();
+  if (prompt.empty()) return error(Code::kInvalid, "the prompt on standard input is empty; give one with -p");
+  return prompt;
+}
+
+// Checked before the model is loaded.
+Result<> check_text(std::string_view what, std::string_view text) {
+  const size_t at = utf8_invalid_at(text);
+  if (at == kUtf8Valid) return {};
+  return error(Code::kInvalid, fmt::format("{} is not valid UTF-8: byte 0x{:02x} at position {}", what,
+                                           static_cast<unsigned char>(text[at]), at));
 }
 
 double per_second(int32_t tokens, double ms) { return ms > 0 ? tokens * 1000. / ms : 0; }
@@ -94,7 +139,7 @@ GenerateRequest make_request(const CLI::App& app, const RunFlags& flags, const M
   request.tokens_max = flags.sampling.max_tokens > 0 ? flags.sampling.max_tokens : -1;
   request.stop_ids = model.stop_ids;
   request.stop = flags.stop;
-  request.cancel = &g_interrupted;
+  request.cancel = &g_stop;
   return request;
 }
 
@@ -107,9 +152,7 @@ Result<> answer_once(const CLI::App& app, const RunFlags& flags, Model& model, C
   BOLIDE_TRY(request.prompt, conversation.encode(INT32_MAX, &dropped));
   Generator generator(*model.runner, model.tokenizer);
   const auto show = [&](std::string_view text) {
-    if (flags.json) return;
-    std::fwrite(text.data(), 1, text.size(), stdout);
-    std::fflush(stdout);
+    if (!flags.json) show_answer(text);
   };
   BOLIDE_TRY(const GenerateResult result, generator.generate(request, show));
   if (flags.json) {
@@ -119,6 +162,7 @@ Result<> answer_once(const CLI::App& app, const RunFlags& flags, Model& model, C
     std::fflush(stdout);
     print_figures(model, result);
   }
+  end_if_interrupted(result);
   return {};
 }
 
@@ -128,29 +172,41 @@ int32_t prompt_room(const RunFlags& flags, int32_t context) {
   return std::max(1, context - 1 - std::min(answer, context / 2));
 }
 
+Result<GenerateResult> answer(const Model& model, Generator& generator, Conversation& conversation,
+                              GenerateRequest& request, const RunFlags& flags) {
+  int dropped = 0;
+  const int32_t context = model.runner->options().context;
+  BOLIDE_TRY(request.prompt, conversation.encode(prompt_room(flags, context), &dropped));
+  if (dropped > 0 && static_cast<int64_t>(request.prompt.size()) < context)
+    std::fprintf(stderr, "[the context is full: the oldest %d messages were dropped]\n", dropped);
+  return generator.generate(request, [](std::string_view text) { show_answer(text); });
+}
+
 Result<> converse(const CLI::App& app, const RunFlags& flags, Model& model, Conversation conversation) {
   if (!flags.system.empty()) conversation.add("system", flags.system);
   Generator generator(*model.runner, model.tokenizer);
   LineReader reader;
-  std::fprintf(stderr, "%s, %s. Ctrl-C stops an answer, Ctrl-D ends.\n", model.name.c_str(),
+  std::fprintf(stderr, "%s, %s. Ctrl-C stops an answer, Ctrl-D ends.\n", printable(model.name).c_str(),
                model.device->info().name.c_str());
   for (uint64_t turn = 0;; ++turn) {
-    g_interrupted = false;
+    g_stop = g_interrupted = false;
     const auto message = reader.read("> ");
+    if (g_interrupted) {  // Ctrl-C at the prompt: away with the line, on with the conversation
+      std::fputc('\n', stderr);
+      continue;
+    }
     if (!message) break;
     if (message->empty()) continue;
+    nlohmann::ordered_json before = conversation.messages();
     conversation.add("user", *message);
     GenerateRequest request = make_request(app, flags, model);
     request.request = turn;
-    int dropped = 0;
-    BOLIDE_TRY(request.prompt, conversation.encode(prompt_room(flags, model.runner->options().context), &dropped));
-    if (dropped > 0) std::fprintf(stderr, "[the context is full: the oldest %d messages were dropped]\n", dropped);
-    const auto result = generator.generate(request, [](std::string_view text) {
-      std::fwrite(text.data(), 1, text.size(), stdout);
-      std::fflush(stdout);
-    });
+    const auto result = answer(model, generator, conversation, request, flags);
     if (!result) {
+      // The conversation goes on as if the message had not been sent: two of one role in a row are an error for many
+      // templates.
       report(result.error());
+      conversation.restore(std::move(before));
       continue;
     }
     std::fputc('\n', stdout);
@@ -165,18 +221,23 @@ Result<> converse(const CLI::App& app, const RunFlags& flags, Model& model, Conv
 
 Result<> run(const CLI::App& app, const RunFlags& flags) {
   BOLIDE_TRY(const ModelOptions options, to_model_options(flags.model));
-  BOLIDE_TRY(Model model, open_with_progress(flags.path, options));
-  BOLIDE_TRY(auto chat_template, choose_template(model.chat_template, flags.template_file, flags.raw));
+  // What can be wrong with the request is found before the model is loaded.
+  BOLIDE_TRY(auto chat_template, choose_template({}, flags.template_file, flags.raw));
   BOLIDE_TRY(auto variables, template_variables(flags.template_args));
+  BOLIDE_TRY(check_text("--system", flags.system));
+  std::optional<std::string> prompt;
+  if (app.count("--prompt") > 0) prompt = flags.prompt;
+  if (!prompt && !is_terminal(STDIN_FILENO)) {
+    BOLIDE_TRY(prompt, read_prompt());
+  }
+  BOLIDE_TRY(check_text("the prompt", prompt.value_or("")));
+  BOLIDE_TRY(Model model, open_with_progress(flags.path, options));
+  if (flags.template_file.empty()) {
+    BOLIDE_TRY(chat_template, choose_template(model.chat_template, {}, flags.raw));
+  }
   Conversation conversation(model.tokenizer, std::move(chat_template), std::move(variables));
   catch_interrupts();
-  if (app.count("--prompt") > 0) return answer_once(app, flags, model, std::move(conversation), flags.prompt);
-  if (!is_terminal(STDIN_FILENO)) {
-    std::string prompt((std::istreambuf_iterator<char>(std::cin)), {});
-    if (prompt.ends_with('\n')) prompt.pop_back();
-    if (prompt.empty()) return error(Code::kInvalid, "the prompt on standard input is empty; give one with -p");
-    return answer_once(app, flags, model, std::move(conversation), std::move(prompt));
-  }
+  if (prompt) return answer_once(app, flags, model, std::move(conversation), *std::move(prompt));
   return converse(app, flags, model, std::move(conversation));
 }
 
@@ -189,11 +250,12 @@ void add_run(CLI::App& app, Outcome& outcome) {
   command
       ->add_option("model", flags->path, "a GGUF file (any shard of a split one), a Hugging Face folder or an engine")
       ->required();
-  command->add_option("-p,--prompt", flags->prompt,
-                      "answer this and end; without it: standard input, or a conversation");
-  command->add_option("--system", flags->system, "system message");
+  command
+      ->add_option("-p,--prompt", flags->prompt, "answer this and end; without it: standard input, or a conversation")
+      ->take_last();
+  command->add_option("--system", flags->system, "system message")->take_last();
   command->add_flag("--raw", flags->raw, "no chat template: the model continues the prompt");
-  command->add_option("--template", flags->template_file, "Jinja file to use as the chat template");
+  command->add_option("--template", flags->template_file, "Jinja file to use as the chat template")->take_last();
   command->add_option("--template-arg", flags->template_args, "KEY=VALUE for the template (may be repeated)")
       ->allow_extra_args(false);
   command->add_option("--stop", flags->stop, "end the answer before this text (may be repeated)")

@@ -6,7 +6,8 @@ namespace bolide {
 namespace {
 
 Error wrong_type(std::string_view path, std::string_view wanted, const nlohmann::json& got) {
-  return error(Code::kInvalid, fmt::format("{}: is {}, expected {}", path, got.type_name(), wanted));
+  return error(Code::kInvalid,
+               fmt::format("{}{}is {}, expected {}", path, path.empty() ? "" : ": ", got.type_name(), wanted));
 }
 
 // Records where parsing stopped; builds nothing.

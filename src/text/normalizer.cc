@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include <cstring>
 
 #include "base/utf8.h"
@@ -10,8 +12,8 @@
 namespace bolide {
 namespace {
 
-Error too_large() {
-  return error(Code::kInvalid, fmt::format("normalising makes the text longer than {} bytes", kNormalizedBytesMax));
+Error too_large(size_t limit) {
+  return error(Code::kInvalid, fmt::format("normalising makes the text longer than {} bytes", limit));
 }
 
 // Rebuilds the text character by character; visit appends what becomes of one.
@@ -99,7 +101,7 @@ void nmt(std::string& text, bool* first_removed) {
   });
 }
 
-Result<> replace_literal(std::string& text, const normalizer::Replace& replace, bool* first_removed) {
+Result<> replace_literal(std::string& text, const normalizer::Replace& replace, size_t limit, bool* first_removed) {
   const std::string& wanted = replace.pattern.text;
   if (wanted == replace.content) return {};
   size_t found = text.find(wanted);
@@ -110,14 +112,15 @@ Result<> replace_literal(std::string& text, const normalizer::Replace& replace, 
   for (; found != std::string::npos; found = text.find(wanted, at)) {
     out.append(text, at, found - at).append(replace.content);
     at = found + wanted.size();
-    if (out.size() > kNormalizedBytesMax) return too_large();
+    if (out.size() > limit) return too_large(limit);
   }
   out.append(text, at);
   text.swap(out);
   return {};
 }
 
-Result<> replace_regex(std::string& text, const Regex& regex, std::string_view content, bool* first_removed) {
+Result<> replace_regex(std::string& text, const Regex& regex, std::string_view content, size_t limit,
+                       bool* first_removed) {
   if (text.empty()) return {};
   std::string out;
   size_t at = 0;
@@ -128,7 +131,7 @@ Result<> replace_regex(std::string& text, const Regex& regex, std::string_view c
     if (match.begin == 0 && match.end > 0 && content.empty()) *first_removed = true;
     out.append(text, at, match.begin - at).append(content);
     at = match.end;
-    if (out.size() > kNormalizedBytesMax) return too_large();
+    if (out.size() > limit) return too_large(limit);
   }
   out.append(text, at);
   text.swap(out);
@@ -251,6 +254,7 @@ Result<Normalizer> Normalizer::create(const std::vector<normalizer::Step>& steps
 }
 
 Result<> Normalizer::run(std::string& text, bool at_start, bool at_end, bool* first_removed) const {
+  const size_t limit = std::min(kNormalizedBytesMax, text.size() * kNormalizedGrowthMax + kNormalizedBytesFree);
   for (const Step& step : steps_) {
     if (const auto* form = std::get_if<normalizer::UnicodeForm>(&step.spec)) {
       text = unicode::normal_form(text, form->form);
@@ -262,9 +266,9 @@ Result<> Normalizer::run(std::string& text, bool at_start, bool at_end, bool* fi
       filter_chars(text, first_removed, unicode::is_mark);
     } else if (const auto* replace = std::get_if<normalizer::Replace>(&step.spec)) {
       if (needs_regex(replace->pattern))
-        BOLIDE_TRY(replace_regex(text, step.regex, replace->content, first_removed));
+        BOLIDE_TRY(replace_regex(text, step.regex, replace->content, limit, first_removed));
       else
-        BOLIDE_TRY(replace_literal(text, *replace, first_removed));
+        BOLIDE_TRY(replace_literal(text, *replace, limit, first_removed));
     } else if (std::holds_alternative<normalizer::TrimSpaces>(step.spec)) {
       if (at_start && text.starts_with(' ')) text.erase(0, 1);
       if (at_end && text.ends_with(' ')) text.pop_back();
@@ -281,7 +285,7 @@ Result<> Normalizer::run(std::string& text, bool at_start, bool at_end, bool* fi
         for (const char c : bytes) append_utf8(out, unicode::byte_to_char(static_cast<unsigned char>(c)));
       });
     }
-    if (text.size() > kNormalizedBytesMax) return too_large();
+    if (text.size() > limit) return too_large(limit);
   }
   return {};
 }

@@ -14,6 +14,8 @@ namespace bolide {
 
 // No step may grow a text beyond this: a hostile file can ask to replace each letter by a megabyte.
 inline constexpr size_t kNormalizedBytesMax = size_t{512} << 20;
+// Nor beyond so many times its size, which no real normaliser comes near (Unicode's own forms: 18), and a little more.
+inline constexpr size_t kNormalizedGrowthMax = 64, kNormalizedBytesFree = size_t{1} << 16;
 
 // SentencePiece's string map, checked once; lookups stay inside whatever the file says.
 class CharsMap {
