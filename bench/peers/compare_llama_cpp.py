@@ -103,7 +103,7 @@ def compare_perplexity(arguments):
     threads = max(arguments.threads)
     # llama-perplexity scores tokens 257 to 511 of every window of 512: the last 255.
     ours = json.loads(output_of([arguments.bolide, "eval", "perplexity", arguments.model, arguments.text, "--window", 512,
-                                 "--skip", 257, "--threads", threads, "--json"]).stdout)
+                                 "--skip", 256, "--threads", threads, "--json"]).stdout)
     done = output_of([arguments.peer / "llama-perplexity", "-m", arguments.model, "-f", arguments.text, "-c", 512, "-t", threads])
     found = re.search(r"Final estimate: PPL = ([\d.]+) \+/- ([\d.]+)", done.stdout + done.stderr)
     if not found:
