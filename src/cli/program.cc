@@ -1,5 +1,7 @@
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -82,9 +84,17 @@ int check_output(int code) {
   return 1;
 }
 
+// A file opened where a closed standard stream was would be written to as if it were that stream.
+void hold_standard_streams() {
+  int descriptor = 0;
+  while (descriptor >= 0 && descriptor <= STDERR_FILENO) descriptor = ::open("/dev/null", O_RDWR);
+  if (descriptor > STDERR_FILENO) ::close(descriptor);
+}
+
 }  // namespace
 
 int run_program(int argc, char** argv, const Version& version) {
+  hold_standard_streams();
   ::signal(SIGXFSZ, SIG_IGN);  // a file grown past the user's limit is an error of that write, not the end
   const auto knobs = read_knobs();
   if (!knobs) return report(knobs.error());
