@@ -61,8 +61,10 @@ class Buffer {
   Buffer() = default;
   Buffer(std::byte* data, size_t bytes, DeviceId device, Deleter deleter)
       : data_(data), bytes_(bytes), device_(device), deleter_(deleter) {}
-  // Anonymous host memory; kOutOfMemory names the size.
-  static Result<Buffer> host(size_t bytes);
+  // Anonymous host memory; kOutOfMemory names the size. kSmall for what may stay mostly untouched: a first touch costs
+  // a page of 4 KB, not one of 2 MB.
+  enum class Pages : uint8_t { kLarge, kSmall };
+  static Result<Buffer> host(size_t bytes, Pages pages = Pages::kLarge);
 
   Buffer(Buffer&& other) noexcept { swap(other); }
   Buffer& operator=(Buffer&& other) noexcept {

@@ -30,7 +30,8 @@ class CpuDevice final : public Device {
  public:
   explicit CpuDevice(DeviceInfo info) : info_(std::move(info)) {}
 
-  Result<Buffer> allocate(size_t bytes) override { return Buffer::host(bytes); }
+  // What engines ask a device for is the KV cache, whose blocks are touched as they are used.
+  Result<Buffer> allocate(size_t bytes) override { return Buffer::host(bytes, Buffer::Pages::kSmall); }
   Result<std::unique_ptr<Stream>> make_stream() override { return std::make_unique<CpuStream>(info_.threads); }
   const DeviceInfo& info() const override { return info_; }
 
