@@ -2,6 +2,7 @@
 
 #include <editline/readline.h>
 
+#include <clocale>
 #include <cstdlib>
 
 namespace bolide::cli {
@@ -19,7 +20,12 @@ std::optional<std::string> read_line(const char* prompt) {
 
 }  // namespace
 
-LineReader::LineReader() { ::using_history(); }
+// libedit decodes what is typed by the locale, and drops what is not ASCII in the "C" locale, which containers have.
+LineReader::LineReader() {
+  if (std::setlocale(LC_CTYPE, "") == nullptr || MB_CUR_MAX == 1) std::setlocale(LC_CTYPE, "C.UTF-8");
+  ::using_history();
+}
+
 LineReader::~LineReader() { ::clear_history(); }
 
 std::optional<std::string> LineReader::read(const std::string& prompt) {

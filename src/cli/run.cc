@@ -189,13 +189,14 @@ Result<> converse(const CLI::App& app, const RunFlags& flags, Model& model, Conv
   std::fprintf(stderr, "%s, %s. Ctrl-C stops an answer, Ctrl-D ends.\n", printable(model.name).c_str(),
                model.device->info().name.c_str());
   for (uint64_t turn = 0;; ++turn) {
-    g_stop = g_interrupted = false;
+    g_interrupted = false;
     const auto message = reader.read("> ");
-    if (g_interrupted) {  // Ctrl-C at the prompt: away with the line, on with the conversation
+    if (!message && !g_interrupted) break;
+    if (!message) {  // Ctrl-C at the prompt ends the line, not the conversation
       std::fputc('\n', stderr);
       continue;
     }
-    if (!message) break;
+    g_stop = g_interrupted = false;
     if (message->empty()) continue;
     nlohmann::ordered_json before = conversation.messages();
     conversation.add("user", *message);
