@@ -56,8 +56,8 @@ Result<Buffer> Buffer::host(size_t bytes, Pages pages) {
   }
   void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED) return refused(available_bytes());
-  // What is read from end to end: with 4 KB pages a core under a hypervisor read 48 MB at 19 GB/s, with 2 MB pages at 34
-  // (AMD EPYC, family 25). A refusal only costs that speed.
+  // What is read from end to end: with 4 KB pages a core under a hypervisor read 48 MB at 19 GB/s, with 2 MB pages at
+  // 34 (AMD EPYC, family 25). A refusal only costs that speed.
   if (pages == Pages::kLarge && bytes >= (4u << 20)) ::madvise(data, bytes, MADV_HUGEPAGE);
   return Buffer(static_cast<std::byte*>(data), bytes, DeviceId{}, [](std::byte* p, size_t size) { ::munmap(p, size); });
 }
