@@ -104,7 +104,7 @@ Result<> agree(const EvalFlags& flags, const std::string& text_file) {
     BOLIDE_TRY(text, read_text(text_file));
   }
   BOLIDE_TRY(Model model, open_with_progress(flags.path, open));
-  // The reference computes as its weights were made for, whatever the model is opened with.
+  // The reference computes in float32, whatever the model is opened with.
   ModelOptions reference_open = open;
   reference_open.dtype = ComputeMode::kF32;
   reference_open.kv_dtype = DType::kF32;

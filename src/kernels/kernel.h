@@ -1,6 +1,6 @@
 // The contract between plan and kernels: Problem (what is to be computed) > Kernel and Tactic (how).
 //
-// A kernel is a constexpr row in an explicit list (kernels/lists.h), fastest first, reference last. The plan asks each
+// A kernel is a constexpr row in an explicit list (lists_cpu.cc), fastest first, reference last. The plan asks each
 // row in turn whether it supports the problem; the tuner may measure several. No kernel sees a Graph.
 #pragma once
 

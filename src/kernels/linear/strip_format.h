@@ -28,7 +28,7 @@ enum class StripScale : uint8_t {
 // value = scale * (code - zero), or scale * code + minimum.
 struct StripFormat {
   int code_bits;  // 4, 6 or 8
-  bool table;     // a 4-bit code stands for strip_table[code], an 8-bit one
+  bool table;     // a 4-bit code stands for an 8-bit value of the iq4 table
   int parts;      // scales in a group of 32 along K: 1 or 2
   StripScale scale;
   bool minimum;
