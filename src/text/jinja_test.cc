@@ -15,6 +15,13 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// Of processor time, for a template that never ends. Sanitizers multiply times by about ten.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr double kSecondsMax = 20;
+#else
+constexpr double kSecondsMax = 2;
+#endif
+
 std::string file_text(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
   std::stringstream text;
@@ -76,7 +83,7 @@ TEST(Jinja, ErrorsSayWhere) {
   EXPECT_EQ(error_of("{{ raise_exception('roles must alternate') }}"), "roles must alternate");
 }
 
-TEST(Jinja, EndlessTemplatesEndWithinASecond) {
+TEST(Jinja, EndlessTemplatesEndWithinSeconds) {
   const std::string sources[] = {
       "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
       "{% for a in range(99999) %}{% for b in range(99999) %}x{% endfor %}{% endfor %}",
@@ -103,7 +110,7 @@ TEST(Jinja, EndlessTemplatesEndWithinASecond) {
     const auto text = render(source);
     const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
     EXPECT_FALSE(text.has_value()) << source;
-    EXPECT_LT(seconds, 2.0) << source << ": " << seconds;
+    EXPECT_LT(seconds, kSecondsMax) << source << ": " << seconds;
   }
 }
 

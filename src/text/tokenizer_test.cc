@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <cstdlib>
+#include <ctime>
 #include <filesystem>
 #include <random>
 #include <thread>
@@ -53,16 +53,23 @@ std::string repeated(std::string_view text, size_t bytes) {
   return out;
 }
 
+// Of processor time, for a megabyte. Sanitizers multiply times by about ten.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr double kSecondsMax = 100;
+#else
+constexpr double kSecondsMax = 10;
+#endif
+
 TEST(Tokenizer, HostileTextsTakeSeconds) {
   const Tokenizer tokenizer = byte_level();
   for (const std::string_view unit :
        {"a", " ", "🙂", "1", "\n", " \n", "a ", "\u0301\u0316", "'", "<", "<en", "\t\u3000"}) {
     const std::string text = repeated(unit, size_t{1} << 20);
-    const auto start = std::chrono::steady_clock::now();
+    const std::clock_t start = std::clock();  // of the processor: the machine may be busy
     const auto ids = tokenizer.encode(text);
-    const auto seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
     ASSERT_TRUE(ids.has_value()) << ids.error().text;
-    EXPECT_LT(seconds, 10) << unit;
+    EXPECT_LT(seconds, kSecondsMax) << unit;
     EXPECT_EQ(tokenizer.decode(*ids), text);
   }
 }
