@@ -217,14 +217,6 @@ Result<Plan> make_plan(const Graph& graph, const WeightStore& weights, const Ker
   return plan;
 }
 
-Result<PlanSet> PlanSet::make(Graph graph, const WeightSource& source, const KernelRegistry& kernels,
-                              const DeviceInfo& device, Limits limits, Workers& workers,
-                              const FunctionRef<void(PackProgress)>* progress) {
-  BOLIDE_TRY(const auto uses, choose_packings(graph, kernels, device, limits.sizes));
-  BOLIDE_TRY(WeightStore weights, WeightStore::pack(graph, uses, source, workers, progress));
-  return make(std::move(graph), std::move(weights), kernels, device, limits);
-}
-
 Result<PlanSet> PlanSet::make(Graph graph, WeightStore weights, const KernelRegistry& kernels, const DeviceInfo& device,
                               Limits limits) {
   PlanSet set;

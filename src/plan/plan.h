@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "formats/weight_source.h"
 #include "ir/graph.h"
 #include "kernels/registry.h"
 #include "plan/weights.h"
@@ -50,11 +49,7 @@ class PlanSet {
     SymbolValues sizes;  // the largest T, S and R that will be asked for
   };
 
-  // Chooses one packing per weight for all buckets and packs. The graph has been through the passes.
-  static Result<PlanSet> make(Graph graph, const WeightSource& source, const KernelRegistry& kernels,
-                              const DeviceInfo& device, Limits limits, Workers& workers,
-                              const FunctionRef<void(PackProgress)>* progress = nullptr);
-  // The same with weights that are packed already (an engine file).
+  // `weights` are packed as choose_packings says for these limits. The graph has been through the passes.
   static Result<PlanSet> make(Graph graph, WeightStore weights, const KernelRegistry& kernels, const DeviceInfo& device,
                               Limits limits);
 

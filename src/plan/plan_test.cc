@@ -19,10 +19,16 @@ struct Machine {
   std::unique_ptr<Stream> stream = std::move(*device->make_stream());
 };
 
+Result<PlanSet> pack_and_plan(Graph graph, const WeightSource& source, const DeviceInfo& device,
+                              const SymbolValues& largest, int threads) {
+  Workers workers(threads);
+  BOLIDE_TRY(const auto uses, choose_packings(graph, cpu_kernels(), device, largest));
+  BOLIDE_TRY(WeightStore weights, WeightStore::pack(graph, uses, source, workers));
+  return PlanSet::make(std::move(graph), std::move(weights), cpu_kernels(), device, {largest});
+}
+
 PlanSet plan_set(const RandomGraph& random, const Machine& machine, const SymbolValues& largest) {
-  Workers workers(1);
-  auto set =
-      PlanSet::make(Graph(random.graph), random.source, cpu_kernels(), machine.device->info(), {largest}, workers);
+  auto set = pack_and_plan(Graph(random.graph), random.source, machine.device->info(), largest, 1);
   EXPECT_TRUE(set.has_value()) << set.error().text;
   return std::move(*set);
 }
@@ -229,9 +235,7 @@ TEST(PlanSet, WeightsArePackedOnceForAllBuckets) {
         const ValueId weight = graph.add_weight({{name, 0, 40}}, type);
         graph.add_output(name, test::last_out(graph, graph.add(Linear{compute}, std::vector{x, weight}, name)));
       }
-      Workers workers(2);
-      const SymbolValues largest{{512, 16, 16}};
-      auto set = PlanSet::make(std::move(graph), source, cpu_kernels(), (*device)->info(), {largest}, workers);
+      auto set = pack_and_plan(std::move(graph), source, (*device)->info(), {{512, 16, 16}}, 2);
       ASSERT_TRUE(set.has_value()) << to_string(isa) << ": " << set.error().text;
       EXPECT_EQ(set->weights().all().size(), static_cast<size_t>(i));
       for (int64_t tokens = 1; tokens <= 512; tokens *= 2) {
@@ -256,9 +260,7 @@ TEST(WeightStore, NanIsRefusedWithTheTensorsName) {
     const ValueId g = graph.add_weight({{"model.norm.weight", 0, 64}}, f32({64}));
     const ValueId n = test::last_out(graph, graph.add(RmsNorm{}, std::vector{x, g}, "norm"));
     graph.add_output("y", test::last_out(graph, graph.add(Linear{}, std::vector{n, w}, "proj")));
-    Workers workers(1);
-    const auto set =
-        PlanSet::make(std::move(graph), source, cpu_kernels(), machine.device->info(), {{{8, 1, 1}}}, workers);
+    const auto set = pack_and_plan(std::move(graph), source, machine.device->info(), {{8, 1, 1}}, 1);
     if (set.has_value() && !vector) GTEST_SKIP() << "this machine's kernel reads f32 weights as they are";
     ASSERT_FALSE(set.has_value());
     EXPECT_NE(set.error().text.find(vector ? "model.norm.weight" : "model.proj.weight"), std::string::npos)
