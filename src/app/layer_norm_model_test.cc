@@ -1,5 +1,5 @@
-// Decoders with LayerNorm, biases, learned positions and weights stored [in, out], as no family of the list has them all:
-// random ones, from checkpoint to logits, against plain loops in double. With every pass and with none, on every
+// Decoders with LayerNorm, biases, learned positions and weights stored [in, out], as no family of the list has them
+// all: random ones, from checkpoint to logits, against plain loops in double. With every pass and with none, on every
 // instruction set, in steps of several sizes.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -65,7 +65,8 @@ class RandomModel {
     spec.qkv_bias = flip(), spec.out_bias = flip(), spec.ffn_bias = flip(), spec.tied_head = flip();
     spec.head_bias = flip();
     prefix_ = flip() ? "body." : "";
-    const int64_t E = spec.embed_dim, F = spec.ffn_dim, q = spec.heads * spec.head_dim, kv = spec.kv_heads * spec.head_dim;
+    const int64_t E = spec.embed_dim, F = spec.ffn_dim, q = spec.heads * spec.head_dim,
+                  kv = spec.kv_heads * spec.head_dim;
     embed_ = matrix("tokens", spec.vocab, E, 1, false);
     places_ = matrix("places", spec.context_max + spec.positions_offset, E, 1, false);
     for (int64_t l = 0; l < spec.layers; ++l) {
@@ -163,8 +164,7 @@ class RandomModel {
   static Vector apply(const Map& map, const Vector& x) {
     Vector out;
     for (size_t r = 0; r < map.weight.size(); ++r)
-      out.push_back(std::inner_product(x.begin(), x.end(), map.weight[r].begin(),
-                                       map.bias.empty() ? 0. : map.bias[r]));
+      out.push_back(std::inner_product(x.begin(), x.end(), map.weight[r].begin(), map.bias.empty() ? 0. : map.bias[r]));
     return out;
   }
   Vector normed(const Norm& norm, const Vector& x) const {
@@ -310,8 +310,7 @@ TEST(LayerNormModel, PassesFuseWhatTheyCan) {
     const Node& node = graph.node(id);
     if (std::holds_alternative<Linear>(node.op)) {
       ++linears;
-      for (size_t i = 1; i < node.in.size(); ++i)
-        EXPECT_LE(graph.value(node.in[i]).parts.size(), 1u) << node.name;
+      for (size_t i = 1; i < node.in.size(); ++i) EXPECT_LE(graph.value(node.in[i]).parts.size(), 1u) << node.name;
     }
     norms += std::holds_alternative<LayerNorm>(node.op) ? 1 : 0;
     adds += std::holds_alternative<Add>(node.op) ? 1 : 0;

@@ -47,8 +47,10 @@ TEST(ModelConfig, GettersNameFileFieldAndType) {
 
 TEST(ModelConfig, AliasesGiveFieldsTheirStandardNames) {
   const ModelConfig c = config(R"({"n_embd": 8, "n_layer": "two", "n_inner": null, "hidden_act": "relu"})");
-  constexpr FieldAlias kAliases[] = {{"hidden_size", "n_embd"},       {"num_hidden_layers", "n_layer"},
-                                     {"intermediate_size", "n_inner"}, {"num_attention_heads", "n_head"},
+  constexpr FieldAlias kAliases[] = {{"hidden_size", "n_embd"},
+                                     {"num_hidden_layers", "n_layer"},
+                                     {"intermediate_size", "n_inner"},
+                                     {"num_attention_heads", "n_head"},
                                      {"hidden_act", "act"}};
   const ModelConfig named = c.with_aliases(kAliases);
   EXPECT_EQ(*named.integer("hidden_size"), 8);

@@ -118,10 +118,10 @@ Result<std::shared_ptr<const WeightSource>> family_weights(std::shared_ptr<const
       const size_t bytes = row_bytes(entry.info.dtype, nullptr, 1);
       if (shape.rank != 2 || entry.info.quant != nullptr || !is_float(entry.info.dtype) ||
           (bytes != 1 && bytes != 2 && bytes != 4 && bytes != 8))
-        return error(Code::kUnsupported, fmt::format("{}: tensor {}: has shape {} and type {}, expected a matrix of "
-                                                     "floats, stored [in, out]",
-                                                     inner->label(), stored, to_string(shape),
-                                                     to_string(entry.info.dtype)));
+        return error(Code::kUnsupported,
+                     fmt::format("{}: tensor {}: has shape {} and type {}, expected a matrix of "
+                                 "floats, stored [in, out]",
+                                 inner->label(), stored, to_string(shape), to_string(entry.info.dtype)));
       entry.info.shape = {shape[1], shape[0]};
     }
     if (!entries.emplace(std::move(name), std::move(entry)).second)

@@ -11,10 +11,8 @@ namespace bolide {
 namespace {
 
 constexpr WeightRule kRules[] = {
-    {Slot::kEmbed, "table"},
-    {Slot::kQ, "h.{l}.qkv", Rows::kQ, Layout::kInOut},
-    {Slot::kOut, "h.{l}.out"},
-    {Slot::kUp, "h.{l}.up", Rows::kAll, Layout::kInOut},
+    {Slot::kEmbed, "table"},    {Slot::kQ, "h.{l}.qkv", Rows::kQ, Layout::kInOut},
+    {Slot::kOut, "h.{l}.out"},  {Slot::kUp, "h.{l}.up", Rows::kAll, Layout::kInOut},
     {Slot::kFinalNorm, "last"},
 };
 constexpr std::string_view kLeftovers[] = {".qkv.mask"};
@@ -109,8 +107,8 @@ TEST(FamilyWeights, RefusesWhatIsNoMatrixAndWhatIsThereTwice) {
 
 // A family that asks for nothing of this gets the source itself.
 TEST(FamilyWeights, LeavesOthersAlone) {
-  constexpr WeightRule kPlain[] = {{Slot::kEmbed, "table"}};
-  constexpr Family kOther{.name = "other", .parse = nullptr, .weights = kPlain};
+  static constexpr WeightRule kPlain[] = {{Slot::kEmbed, "table"}};
+  static constexpr Family kOther{.name = "other", .parse = nullptr, .weights = kPlain};
   const std::shared_ptr<const WeightSource> source = std::make_shared<Tensors>();
   EXPECT_EQ(*family_weights(source, kOther), source);
 }

@@ -159,9 +159,9 @@ Result<Parsed> config_fields(const GgufSource& source, const Family& family) {
   Json& config = parsed.config;
   BOLIDE_TRY(const auto window, from.integer("attention.sliding_window"));
   const bool has_window = window && *window > 0;
-  config["architectures"] = Json::array({is_mixtral                                   ? "MixtralForCausalLM"
+  config["architectures"] = Json::array({is_mixtral                              ? "MixtralForCausalLM"
                                          : has_window && architecture == "llama" ? "MistralForCausalLM"
-                                                                                      : family.architectures.front()});
+                                                                                 : family.architectures.front()});
   config["model_type"] = is_mixtral ? "mixtral" : family.name;
   if (has_window) config["sliding_window"] = *window;
   if (has_window && architecture.starts_with("qwen")) config["use_sliding_window"] = true;

@@ -27,10 +27,18 @@ constexpr std::array kTopNames = {
 
 // Behind "blk.L."; ".weight" or ".bias" follows.
 constexpr std::array kLayerNames = {
-    Name{"attn_norm", Slot::kAttnNorm},   Name{"ffn_norm", Slot::kFfnNorm}, Name{"attn_q", Slot::kQ},
-    Name{"attn_k", Slot::kK},             Name{"attn_v", Slot::kV},         Name{"attn_qkv", Slot::kQ},
-    Name{"attn_output", Slot::kOut},      Name{"attn_q_norm", Slot::kQNorm}, Name{"attn_k_norm", Slot::kKNorm},
-    Name{"ffn_gate", Slot::kGate},        Name{"ffn_up", Slot::kUp},        Name{"ffn_down", Slot::kDown},
+    Name{"attn_norm", Slot::kAttnNorm},
+    Name{"ffn_norm", Slot::kFfnNorm},
+    Name{"attn_q", Slot::kQ},
+    Name{"attn_k", Slot::kK},
+    Name{"attn_v", Slot::kV},
+    Name{"attn_qkv", Slot::kQ},
+    Name{"attn_output", Slot::kOut},
+    Name{"attn_q_norm", Slot::kQNorm},
+    Name{"attn_k_norm", Slot::kKNorm},
+    Name{"ffn_gate", Slot::kGate},
+    Name{"ffn_up", Slot::kUp},
+    Name{"ffn_down", Slot::kDown},
     Name{"ffn_gate_inp", Slot::kRouter},
 };
 

@@ -204,7 +204,8 @@ ValueId Builder::ffn(ValueId x) {
   if (spec_.experts > 0) return moe(x);
   ValueId hidden = kNoValue;
   if (spec_.gated) {
-    const ValueId gate = linear(x, Slot::kGate, spec_.ffn_dim, bias_of(Slot::kGate, spec_.ffn_bias), layer_name("mlp.gate"));
+    const ValueId gate =
+        linear(x, Slot::kGate, spec_.ffn_dim, bias_of(Slot::kGate, spec_.ffn_bias), layer_name("mlp.gate"));
     const ValueId up = linear(x, Slot::kUp, spec_.ffn_dim, bias_of(Slot::kUp, spec_.ffn_bias), layer_name("mlp.up"));
     hidden = add(GatedAct{spec_.act}, {gate, up}, layer_name("mlp.act"));
   } else {

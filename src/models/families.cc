@@ -45,7 +45,8 @@ Result<const Family*> find_family(const ModelConfig& config) {
       if (const size_t d = distance(wanted.substr(0, 100), name); d < best) best = d, nearest = name;
     }
   return config.field_error(
-      by_type ? "model_type" : "architectures", fmt::format("'{}' is not supported; the nearest that is: {}", wanted.substr(0, 100), nearest),
+      by_type ? "model_type" : "architectures",
+      fmt::format("'{}' is not supported; the nearest that is: {}", wanted.substr(0, 100), nearest),
       Code::kUnsupported);
 }
 
