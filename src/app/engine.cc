@@ -241,7 +241,11 @@ Result<Prepared> read_sections(const EngineFile& file, const std::filesystem::pa
   BOLIDE_TRY(Graph graph, Graph::from_text(graph_text).context("graph"));
   if (options.dtype != ComputeMode::kAuto) override_compute(graph, options.dtype);
   BOLIDE_TRY(auto weights, read_weights(file, graph, options.verify));
-  return Prepared{std::move(loaded), std::move(graph), {}, std::move(weights)};
+  int64_t context_max = 0;
+  if (about.is_object() && about.contains("context_max") && about["context_max"].is_number_integer())
+    context_max = about["context_max"].get<int64_t>();
+  if (context_max < 1) return broken("it does not say how many positions its model has");
+  return Prepared{std::move(loaded), std::move(graph), {}, std::move(weights), context_max};
 }
 
 // An engine can be made again; what else lies there (the checkpoint itself, perhaps) cannot.
@@ -287,6 +291,7 @@ Result<EngineReport> build_engine(const std::filesystem::path& model, const std:
   const LoadedModel& loaded = prepared.loaded;
   Json about = {{"name", loaded.name},
                 {"from", loaded.format},
+                {"context_max", prepared.context_max},
                 {"processor", fingerprint(device->info().cpu)},
                 {"isa", to_string(device->info().isa)}};
   Json list = Json::array();

@@ -17,6 +17,7 @@ struct Prepared {
   Graph graph;
   std::vector<PassRecord> passes;
   std::vector<StoredWeight> packed;
+  int64_t context_max = 0;  // positions the model was made for
 };
 
 // True if the file at `path` begins like an engine.

@@ -90,9 +90,10 @@ Result<Tokenizer> make_tokenizer(const LoadedModel& loaded) {
   return Tokenizer::create(std::move(spec));
 }
 
-Result<Graph> build_graph(const LoadedModel& loaded, ComputeMode dtype) {
+Result<Graph> build_graph(const LoadedModel& loaded, ComputeMode dtype, int64_t* context_max) {
   BOLIDE_TRY(const Family* family, find_family(loaded.config));
   BOLIDE_TRY(const DecoderSpec spec, family->parse(loaded.config));
+  if (context_max != nullptr) *context_max = spec.context_max;
   return build_decoder(spec, *family, *loaded.weights, dtype);
 }
 
@@ -103,11 +104,12 @@ const KernelRegistry& kernels_for(const ModelOptions& options) {
 Result<Prepared> prepare_checkpoint(const std::filesystem::path& path, const ModelOptions& options,
                                     const DeviceInfo& device) {
   BOLIDE_TRY(LoadedModel loaded, load_model(path, {options.config}));
-  BOLIDE_TRY(Graph graph, build_graph(loaded, options.dtype));
+  int64_t context_max = 0;
+  BOLIDE_TRY(Graph graph, build_graph(loaded, options.dtype, &context_max));
   report_unused(graph, *loaded.weights);
   const PassContext context{&kernels_for(options), &device};
   BOLIDE_TRY(std::vector<PassRecord> passes, run_passes(graph, default_passes(), context, options.skip_passes));
-  return Prepared{std::move(loaded), std::move(graph), std::move(passes), {}};
+  return Prepared{std::move(loaded), std::move(graph), std::move(passes), {}, context_max};
 }
 
 RunnerOptions runner_options_of(const ModelOptions& options, int64_t context_max) {
@@ -144,7 +146,11 @@ Result<Model> open_model(const std::filesystem::path& path, const ModelOptions& 
   BOLIDE_TRY(Tokenizer tokenizer, make_tokenizer(loaded).context(path.string()));
   BOLIDE_TRY(const GraphFacts facts, facts_of(prepared.graph).context(path.string()));
   BOLIDE_TRY(vocab_fits(tokenizer, facts.vocab, path.string()));
-  BOLIDE_TRY(const int64_t context_max, loaded.config.integer_or("max_position_embeddings", kDefaultContextMax));
+  const int64_t context_max = facts.positions > 0 ? facts.positions : prepared.context_max;
+  if (facts.positions > 0 && options.context > facts.positions)
+    return error(Code::kInvalid, fmt::format("{}: a context of {} tokens is asked for, but the model has learned "
+                                             "positions for {} and cannot go beyond: ask for no more",
+                                             path.string(), options.context, facts.positions));
   const RunnerOptions runner_options = runner_options_of(options, context_max);
   PlanSet::Limits limits;
   limits.sizes[Symbol::kTokens] = runner_options.tokens_per_step;

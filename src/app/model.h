@@ -61,8 +61,8 @@ struct Model {
 Result<Model> open_model(const std::filesystem::path& path, const ModelOptions& options,
                          const FunctionRef<void(PackProgress)>* progress = nullptr);
 
-// The graph of a loaded checkpoint, before any pass.
-Result<Graph> build_graph(const LoadedModel& loaded, ComputeMode dtype);
+// The graph of a loaded checkpoint, before any pass; and how many positions it was made for.
+Result<Graph> build_graph(const LoadedModel& loaded, ComputeMode dtype, int64_t* context_max = nullptr);
 
 Result<Tokenizer> make_tokenizer(const LoadedModel& loaded);
 

@@ -119,7 +119,12 @@ TEST(Refusals, UnknownArchitecturesNameTheNearest) {
                {"Qwen3MoeForCausalLM", "Qwen3ForCausalLM"});
   EXPECT_NE(model.refusal({{"architectures", {std::string(100000, 'x')}}}), "");
   EXPECT_NE(model.refusal({{"architectures", Json::array()}}), "");
-  EXPECT_NE(model.refusal({{"architectures", nullptr}}), "");
+  // Without one, model_type says which family it is.
+  EXPECT_EQ(model.refusal({{"architectures", nullptr}}), "");
+  expect_names(model.refusal({{"architectures", nullptr}, {"model_type", "lama"}}), {"model_type", "lama", "llama"});
+  expect_names(model.refusal({{"architectures", nullptr}, {"model_type", nullptr}}), {"config.json", "architectures"});
+  // The family comes before anything that it may call otherwise.
+  expect_names(model.refusal({{"architectures", {"Llama4ForCausalLM"}}, {"hidden_size", nullptr}}), {"not supported"});
 }
 
 TEST(Refusals, MissingTensorsAreNamed) {

@@ -217,8 +217,8 @@ Result<> inspect(const CLI::App& app, const InspectFlags& flags) {
     BOLIDE_TRY(const Prepared engine, read_engine(flags.path, options));
     return inspect_loaded(app, flags, options, engine);
   }
-  BOLIDE_TRY(LoadedModel loaded, load_model(flags.path, {options.config}));
-  return inspect_loaded(app, flags, options, Prepared{std::move(loaded), {}, {}, {}});
+  BOLIDE_TRY(LoadedModel loaded, load_model(flags.path, {options.config, /*any_family=*/!flags.graph}));
+  return inspect_loaded(app, flags, options, Prepared{std::move(loaded), {}, {}, {}, 0});
 }
 
 }  // namespace

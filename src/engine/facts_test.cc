@@ -47,6 +47,20 @@ TEST(Facts, OfADecoder) {
   EXPECT_EQ(facts->vocab, 16);
 }
 
+TEST(Facts, LearnedPositionsBoundTheContext) {
+  std::string text = Text{}.build();
+  EXPECT_EQ(facts_of(*Graph::from_text(text))->positions, 0);
+  const std::string gather = "%7 = GatherRows(%6, %2)";
+  text.replace(text.find(gather), gather.size(),
+               "%20 = weight f32[24,8] p[2:26]\n%21 = Embed(%1, %20) {} : f32[T,8]  # positions\n"
+               "%22 = Add(%6, %21) {} : f32[T,8]  # add\n%7 = GatherRows(%22, %2)");
+  const auto graph = Graph::from_text(text);
+  ASSERT_TRUE(graph.has_value()) << graph.error().text;
+  const auto facts = facts_of(*graph);
+  ASSERT_TRUE(facts.has_value()) << facts.error().text;
+  EXPECT_EQ(facts->positions, 24);
+}
+
 TEST(Facts, WhatARunnerCannotDriveIsRefused) {
   EXPECT_EQ(refusal({}), "");
   EXPECT_NE(refusal({.ids = "i32[R]"}), "");

@@ -68,6 +68,10 @@ Result<GraphFacts> facts_of(const Graph& graph) {
     if (rope != nullptr && rope->kind == RopeKind::kLong) facts.rope_switch = rope->original_context;
     if (rope != nullptr && rope->kind == RopeKind::kDynamic) facts.rope_dynamic = rope->original_context;
   }
+  for (const NodeId id : graph.order())
+    if (const Node& node = graph.node(id);
+        std::holds_alternative<Embed>(node.op) && node.in[0] == graph.input("positions"))
+      facts.positions = graph.type(node.in[1]).dims[0].factor;
   if (facts.layers == 0) return no_decoder("it has no attention");
   for (const NodeId id : graph.order()) {
     const Op& op = graph.node(id).op;

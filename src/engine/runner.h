@@ -34,6 +34,7 @@ struct GraphFacts {
   int64_t vocab = 0;
   int64_t rope_switch = 0;   // tokens beyond which longrope uses its other frequencies; 0: never
   int64_t rope_dynamic = 0;  // tokens beyond which dynamic rope depends on the length; 0: never
+  int64_t positions = 0;     // rows of the table of learned positions, which no context can exceed; 0: there is none
 };
 // Errors: the graph is not one that a Runner can drive: other inputs or outputs than a decoder's, layers that disagree.
 Result<GraphFacts> facts_of(const Graph& graph);

@@ -13,10 +13,10 @@ struct Place {
   size_t output = 0;
 };
 
-// Where each hidden state may be found, the first that is there counts.
+// Where each hidden state may be found; of those that are there, the one that runs last.
 std::map<std::string, std::vector<Place>> places(int32_t layers) {
   std::map<std::string, std::vector<Place>> out;
-  out["embed"] = {{"embed.add"}, {"embed"}};
+  out["embed"] = {{"embed"}, {"embed.add"}, {"layers.0.attn.norm.add"}};
   for (int32_t l = 0; l < layers; ++l)
     out[fmt::format("layer{}", l)] = {{fmt::format("layers.{}.mlp.add", l)},
                                       {fmt::format("layers.{}.mlp.down.add", l)},

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "formats/json_limits.h"
@@ -14,6 +15,7 @@ using Json = nlohmann::json;
 struct ModelConfig::Document {
   std::string source;
   Json root;
+  std::map<std::string, std::string, std::less<>> own_names;  // what the file calls a standard field
 
   // nullptr if the field is absent or null.
   const Json* find(std::string_view key) const {
@@ -101,6 +103,23 @@ Result<ModelConfig> ModelConfig::parse(std::string_view text, std::string source
   return config;
 }
 
+ModelConfig ModelConfig::with_aliases(std::span<const FieldAlias> aliases) const {
+  if (aliases.empty()) return *this;
+  auto document = std::make_shared<Document>(*document_);
+  for (const FieldAlias& alias : aliases) {
+    const std::string standard(alias.standard), own(alias.own);
+    if (const Json* value = document_->find(own); value != nullptr) {
+      document->root[standard] = *value;
+      document->own_names[standard] = own;
+    } else if (document->find(standard) == nullptr) {
+      document->own_names.emplace(standard, own);  // for the error that says that it is missing
+    }
+  }
+  ModelConfig config;
+  config.document_ = std::move(document);
+  return config;
+}
+
 const std::string& ModelConfig::source() const { return document_->source; }
 bool ModelConfig::has(std::string_view key) const { return document_->find(key) != nullptr; }
 
@@ -115,7 +134,9 @@ std::string ModelConfig::to_text() const {
 }
 
 Error ModelConfig::field_error(std::string_view key, std::string_view what, Code code) const {
-  return error(code, fmt::format("{}: {}: {}", document_->source, key, what));
+  const auto own = document_->own_names.find(key);
+  if (own == document_->own_names.end()) return error(code, fmt::format("{}: {}: {}", document_->source, key, what));
+  return error(code, fmt::format("{}: {} ({}): {}", document_->source, own->second, key, what));
 }
 
 // The getters differ in the conversion and in the words for what was expected.

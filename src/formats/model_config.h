@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -66,11 +67,19 @@ struct QuantizationConfig {
   friend bool operator==(const QuantizationConfig&, const QuantizationConfig&) = default;
 };
 
+// A field that some files call otherwise: GPT-2's `n_embd` is `hidden_size`.
+struct FieldAlias {
+  std::string_view standard, own;
+};
+
 class ModelConfig {
  public:
   // Refuses text over kConfigBytesMax and anything but a JSON object. `source` names the file in errors.
   static Result<ModelConfig> parse(std::string_view text, std::string source);
   static constexpr uint64_t kConfigBytesMax = 1u << 20;
+
+  // The same configuration with what stands under an own name under the standard one as well; errors name both.
+  ModelConfig with_aliases(std::span<const FieldAlias> aliases) const;
 
   const std::string& source() const;
   bool has(std::string_view key) const;

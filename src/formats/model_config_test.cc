@@ -45,6 +45,29 @@ TEST(ModelConfig, GettersNameFileFieldAndType) {
   EXPECT_NE(problem_of(c.integer("big")), "");
 }
 
+TEST(ModelConfig, AliasesGiveFieldsTheirStandardNames) {
+  const ModelConfig c = config(R"({"n_embd": 8, "n_layer": "two", "n_inner": null, "hidden_act": "relu"})");
+  constexpr FieldAlias kAliases[] = {{"hidden_size", "n_embd"},
+                                     {"num_hidden_layers", "n_layer"},
+                                     {"intermediate_size", "n_inner"},
+                                     {"num_attention_heads", "n_head"},
+                                     {"hidden_act", "act"}};
+  const ModelConfig named = c.with_aliases(kAliases);
+  EXPECT_EQ(*named.integer("hidden_size"), 8);
+  EXPECT_EQ(*named.integer("n_embd"), 8);
+  EXPECT_FALSE(named.has("intermediate_size"));
+  EXPECT_EQ(*named.string("hidden_act"), "relu");
+  EXPECT_EQ(problem_of(named.integer("num_hidden_layers")),
+            "config.json: n_layer (num_hidden_layers): is a string, expected an integer");
+  EXPECT_EQ(problem_of(named.integer("num_attention_heads")),
+            "config.json: n_head (num_attention_heads): is missing, expected an integer");
+  EXPECT_EQ(problem_of(named.integer("hidden_act")), "config.json: hidden_act: is a string, expected an integer");
+  EXPECT_FALSE(c.has("hidden_size"));
+  // As an engine keeps it: written and read again, the same aliases change nothing.
+  const ModelConfig again = config(named.to_text()).with_aliases(kAliases);
+  EXPECT_EQ(again.to_text(), named.to_text());
+}
+
 TEST(ModelConfig, RefusesWhatIsNoObject) {
   for (const char* text : {"", "{", "[]", "3", "{\"a\":}", "\xff\xfe", "{\"a\": 1} x"})
     EXPECT_FALSE(ModelConfig::parse(text, "config.json").has_value()) << text;

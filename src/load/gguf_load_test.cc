@@ -7,6 +7,7 @@
 #include "formats/test_files.h"
 #include "load/gguf_names.h"
 #include "load/load.h"
+#include "models/families.h"
 
 namespace bolide {
 namespace {
@@ -194,7 +195,8 @@ TEST(LoadGguf, ShowsMergedExpertsOneByOne) {
                 std::vector<float>(all.begin() + expert * 48, all.begin() + (expert + 1) * 48));
       EXPECT_EQ(model->weights->find(name)->shape, std::string_view(part) == "w2" ? (Shape{8, 6}) : (Shape{6, 8}));
     }
-  EXPECT_EQ(hf_name("blk.7.ffn_gate.5.weight", "llama"), "model.layers.7.block_sparse_moe.experts.5.w1.weight");
+  EXPECT_EQ(hf_name("blk.7.ffn_gate.5.weight", **find_family(model->config)),
+            "model.layers.7.block_sparse_moe.experts.5.w1.weight");
 }
 
 TEST(LoadGguf, KeepsPhi3sFusedTensors) {

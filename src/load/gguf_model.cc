@@ -8,23 +8,12 @@
 
 #include "load/gguf_names.h"
 #include "load/load.h"
+#include "models/families.h"
 
 namespace bolide {
 namespace {
 
 using Json = nlohmann::json;
-
-struct Architecture {
-  std::string_view gguf;
-  std::string_view hf;
-  std::string_view model_type;
-};
-constexpr std::array kArchitectures = {
-    Architecture{"llama", "LlamaForCausalLM", "llama"},
-    Architecture{"qwen2", "Qwen2ForCausalLM", "qwen2"},
-    Architecture{"qwen3", "Qwen3ForCausalLM", "qwen3"},
-    Architecture{"phi3", "Phi3ForCausalLM", "phi3"},
-};
 
 constexpr int64_t kCountMax = INT32_MAX;
 constexpr int64_t kExpertsMax = 4096;
@@ -130,17 +119,31 @@ Result<Json> rope_fields(const Reader& from, const GgufSource& source, int64_t h
   return rope;
 }
 
+// The family whose files say this of themselves. Mistral's and Mixtral's say "llama".
+Result<const Family*> family_of(const std::string& architecture, const std::string& label) {
+  std::string known;
+  for (const Family* family : families()) {
+    if (family->gguf.architecture.empty()) continue;
+    if (family->gguf.architecture == architecture) return family;
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", family->gguf.architecture);
+  }
+  return error(Code::kUnsupported, fmt::format("{}: general.architecture {:.60} is not supported; known are {} (llama "
+                                               "is mistral and mixtral too)",
+                                               label, architecture, known));
+}
+
 struct Parsed {
   Json config;
   GgufDims dims;
 };
 
-Result<Parsed> config_fields(const GgufSource& source, const Architecture& architecture) {
+Result<Parsed> config_fields(const GgufSource& source, const Family& family) {
+  const std::string_view architecture = family.gguf.architecture;
   const std::string& label = source.label();
-  const Reader from(source.header(), label, std::string(architecture.gguf));
+  const Reader from(source.header(), label, std::string(architecture));
   Parsed parsed;
   GgufDims& dims = parsed.dims;
-  dims.architecture = architecture.gguf;
+  dims.architecture = architecture;
   BOLIDE_TRY(dims.heads, from.count("attention.head_count"));
   dims.kv_heads = dims.heads;
   if (from.has("attention.head_count_kv")) {
@@ -151,17 +154,17 @@ Result<Parsed> config_fields(const GgufSource& source, const Architecture& archi
   if (dims.experts < 0 || dims.experts > kExpertsMax)
     return error(Code::kInvalid, fmt::format("{}: {}: is {}, expected 0 to {}", label, from.key("expert_count"),
                                              dims.experts, kExpertsMax));
-  const bool is_mixtral = dims.experts > 0 && architecture.gguf == "llama";
+  const bool is_mixtral = dims.experts > 0 && architecture == "llama";
 
   Json& config = parsed.config;
   BOLIDE_TRY(const auto window, from.integer("attention.sliding_window"));
   const bool has_window = window && *window > 0;
-  config["architectures"] = Json::array({is_mixtral                                   ? "MixtralForCausalLM"
-                                         : has_window && architecture.gguf == "llama" ? "MistralForCausalLM"
-                                                                                      : architecture.hf});
-  config["model_type"] = is_mixtral ? "mixtral" : architecture.model_type;
+  config["architectures"] = Json::array({is_mixtral                              ? "MixtralForCausalLM"
+                                         : has_window && architecture == "llama" ? "MistralForCausalLM"
+                                                                                 : family.architectures.front()});
+  config["model_type"] = is_mixtral ? "mixtral" : family.name;
   if (has_window) config["sliding_window"] = *window;
-  if (has_window && architecture.gguf.starts_with("qwen")) config["use_sliding_window"] = true;
+  if (has_window && architecture.starts_with("qwen")) config["use_sliding_window"] = true;
 
   BOLIDE_TRY(const auto hidden, from.count("embedding_length"));
   BOLIDE_TRY(config["num_hidden_layers"], from.count("block_count"));
@@ -181,10 +184,14 @@ Result<Parsed> config_fields(const GgufSource& source, const Architecture& archi
     return error(Code::kInvalid, fmt::format("{}: {}: {} heads do not fit an embedding of {}", label,
                                              from.key("attention.head_count"), dims.heads, hidden));
   config["head_dim"] = head_dim;
-  BOLIDE_TRY(const auto epsilon, from.number("attention.layer_norm_rms_epsilon"));
-  if (!epsilon)
-    return error(Code::kInvalid, fmt::format("{}: {} is missing", label, from.key("attention.layer_norm_rms_epsilon")));
-  config["rms_norm_eps"] = *epsilon;
+  BOLIDE_TRY(const auto rms_epsilon, from.number("attention.layer_norm_rms_epsilon"));
+  BOLIDE_TRY(const auto epsilon, from.number("attention.layer_norm_epsilon"));
+  if (!rms_epsilon && !epsilon)
+    return error(Code::kInvalid,
+                 fmt::format("{}: {} is missing, and so is {}", label, from.key("attention.layer_norm_rms_epsilon"),
+                             from.key("attention.layer_norm_epsilon")));
+  if (rms_epsilon) config["rms_norm_eps"] = *rms_epsilon;
+  if (epsilon) config["layer_norm_eps"] = *epsilon;
   BOLIDE_TRY(config["rope_parameters"], rope_fields(from, source, head_dim));
   if (dims.experts > 0) {
     config["num_local_experts"] = dims.experts;
@@ -197,7 +204,7 @@ Result<Parsed> config_fields(const GgufSource& source, const Architecture& archi
   config["tie_word_embeddings"] = !source.has("output.weight");
   config["attention_bias"] = source.has("blk.0.attn_q.bias") || source.has("blk.0.attn_qkv.bias");
   config["mlp_bias"] = source.has("blk.0.ffn_up.bias");
-  config["hidden_act"] = "silu";
+  config["hidden_act"] = family.gguf.act;
   return parsed;
 }
 
@@ -239,24 +246,18 @@ Result<LoadedModel> load_gguf(std::shared_ptr<const GgufSource> source) {
   const std::string& label = source->label();
   BOLIDE_TRY(const auto name, header.string("general.architecture", label));
   if (!name) return error(Code::kInvalid, fmt::format("{}: general.architecture is missing", label));
-  const auto* const architecture = std::find_if(kArchitectures.begin(), kArchitectures.end(),
-                                                [&](const Architecture& a) { return a.gguf == *name; });
-  if (architecture == kArchitectures.end())
-    return error(
-        Code::kUnsupported,
-        fmt::format("{}: general.architecture {:.60} is not supported; known are llama (mistral and mixtral too), "
-                    "qwen2, qwen3, phi3",
-                    label, *name));
+  BOLIDE_TRY(const Family* family, family_of(*name, label));
 
   LoadedModel model;
   model.path = label;
   model.format = "gguf";
   BOLIDE_TRY(const auto title, header.string("general.name", label));
   model.name = title.value_or(model.path.stem().string());
-  BOLIDE_TRY(const auto parsed, config_fields(*source, *architecture));
+  BOLIDE_TRY(auto parsed, config_fields(*source, *family));
   // Strings of the file may hold broken UTF-8.
   const std::string text = parsed.config.dump(-1, ' ', false, Json::error_handler_t::replace);
   BOLIDE_TRY(model.config, ModelConfig::parse(text, label));
+  BOLIDE_TRY(parsed.dims.family, find_family(model.config));  // which may be mixtral
   BOLIDE_TRY(model.weights, rename_gguf(source, parsed.dims));
   BOLIDE_TRY(check_config_against_weights(model.config, *model.weights));
   BOLIDE_TRY(auto tokenizer, read_gguf_tokenizer(header, label));

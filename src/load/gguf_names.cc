@@ -12,38 +12,41 @@ namespace {
 // Bounds what a small file that claims many experts can make us allocate.
 constexpr size_t kEntriesMax = 1u << 17;
 
+// GGUF has one name a slot, in every family.
 struct Name {
-  std::string_view gguf, hf;
+  std::string_view gguf;
+  Slot slot;
 };
 
 constexpr std::array kTopNames = {
-    Name{"token_embd", "model.embed_tokens"},
-    Name{"output_norm", "model.norm"},
-    Name{"output", "lm_head"},
+    Name{"token_embd", Slot::kEmbed},
+    Name{"position_embd", Slot::kPositions},
+    Name{"output_norm", Slot::kFinalNorm},
+    Name{"output", Slot::kHead},
 };
 
-// Behind "blk.L." and "model.layers.L."; ".weight" or ".bias" follows.
+// Behind "blk.L."; ".weight" or ".bias" follows.
 constexpr std::array kLayerNames = {
-    Name{"attn_norm", "input_layernorm"},
-    Name{"ffn_norm", "post_attention_layernorm"},
-    Name{"attn_q", "self_attn.q_proj"},
-    Name{"attn_k", "self_attn.k_proj"},
-    Name{"attn_v", "self_attn.v_proj"},
-    Name{"attn_qkv", "self_attn.qkv_proj"},
-    Name{"attn_output", "self_attn.o_proj"},
-    Name{"attn_q_norm", "self_attn.q_norm"},
-    Name{"attn_k_norm", "self_attn.k_norm"},
-    Name{"ffn_gate", "mlp.gate_proj"},
-    Name{"ffn_up", "mlp.up_proj"},
-    Name{"ffn_down", "mlp.down_proj"},
-    Name{"ffn_gate_inp", "block_sparse_moe.gate"},
+    Name{"attn_norm", Slot::kAttnNorm},
+    Name{"ffn_norm", Slot::kFfnNorm},
+    Name{"attn_q", Slot::kQ},
+    Name{"attn_k", Slot::kK},
+    Name{"attn_v", Slot::kV},
+    Name{"attn_qkv", Slot::kQ},
+    Name{"attn_output", Slot::kOut},
+    Name{"attn_q_norm", Slot::kQNorm},
+    Name{"attn_k_norm", Slot::kKNorm},
+    Name{"ffn_gate", Slot::kGate},
+    Name{"ffn_up", Slot::kUp},
+    Name{"ffn_down", Slot::kDown},
+    Name{"ffn_gate_inp", Slot::kRouter},
 };
 
 // Experts, merged ("ffn_gate_exps": [X, F, E]) or one by one ("ffn_gate.5").
 constexpr std::array kExpertNames = {
-    Name{"ffn_gate", "w1"},
-    Name{"ffn_down", "w2"},
-    Name{"ffn_up", "w3"},
+    Name{"ffn_gate", Slot::kExpertGate},
+    Name{"ffn_down", Slot::kExpertDown},
+    Name{"ffn_up", Slot::kExpertUp},
 };
 
 template <size_t N>
@@ -76,8 +79,13 @@ std::optional<LayerName> split_layer_name(std::string_view name) {
   return LayerName{*layer, name.substr(dot + 1, last - dot - 1), name.substr(last)};
 }
 
-std::string expert_name(int64_t layer, int64_t expert, std::string_view hf, std::string_view ending) {
-  return fmt::format("model.layers.{}.block_sparse_moe.experts.{}.{}{}", layer, expert, hf, ending);
+// The rule whose tensor GGUF has under this name. GGUF keeps q, k and v fused under a name of their own, and gate and
+// up under that of up.
+const WeightRule* rule_of(const Name* name, const Family& family) {
+  const WeightRule* rule = name == nullptr ? nullptr : find_rule(family, name->slot);
+  if (rule == nullptr) return nullptr;
+  const Rows rows = name->gguf == "attn_qkv" ? Rows::kQ : Rows::kAll;
+  return rule->rows == rows || (name->gguf == "ffn_up" && rule->rows == Rows::kUp) ? rule : nullptr;
 }
 
 // Where a tensor comes from and how its rows are rearranged.
@@ -154,7 +162,7 @@ int64_t interleaved_heads(const LayerName& name, const GgufDims& dims) {
   return 0;
 }
 
-Result<> add_experts(const LayerName& name, const Name& row, const WeightInfo& info, const std::string& label,
+Result<> add_experts(const LayerName& name, const WeightRule& rule, const WeightInfo& info, const std::string& label,
                      std::map<std::string, Entry, std::less<>>& entries, const GgufDims& dims) {
   if (info.shape.rank != 3 || info.shape[0] != dims.experts)
     return error(Code::kInvalid,
@@ -164,7 +172,7 @@ Result<> add_experts(const LayerName& name, const Name& row, const WeightInfo& i
     return error(Code::kUnsupported, fmt::format("{}: has more than {} tensors of single experts", label, kEntriesMax));
   for (int64_t expert = 0; expert < dims.experts; ++expert) {
     Entry entry{.info = info, .gguf = info.name, .expert = expert};
-    entry.info.name = expert_name(name.layer, expert, row.hf, name.ending);
+    entry.info.name = module_name(rule, name.layer, expert) + std::string(name.ending);
     entry.info.shape = {info.shape[1], info.shape[2]};
     entries.emplace(entry.info.name, std::move(entry));
   }
@@ -173,22 +181,20 @@ Result<> add_experts(const LayerName& name, const Name& row, const WeightInfo& i
 
 }  // namespace
 
-std::string hf_name(std::string_view gguf_name, std::string_view architecture) {
+std::string hf_name(std::string_view gguf_name, const Family& family) {
   const size_t dot = gguf_name.rfind('.');
   if (dot == std::string_view::npos) return std::string(gguf_name);
-  if (const Name* top = find_name(kTopNames, gguf_name.substr(0, dot)))
-    return fmt::format("{}{}", top->hf, gguf_name.substr(dot));
+  const std::string ending(gguf_name.substr(dot));
+  if (const WeightRule* top = rule_of(find_name(kTopNames, gguf_name.substr(0, dot)), family))
+    return module_name(*top, 0) + ending;
   const auto name = split_layer_name(gguf_name);
   if (!name) return std::string(gguf_name);
-  // phi3's gate and up are one tensor, which GGUF calls up.
-  if (architecture == "phi3" && name->stem == "ffn_up")
-    return fmt::format("model.layers.{}.mlp.gate_up_proj{}", name->layer, name->ending);
-  if (const Name* row = find_name(kLayerNames, name->stem))
-    return fmt::format("model.layers.{}.{}{}", name->layer, row->hf, name->ending);
+  if (const WeightRule* rule = rule_of(find_name(kLayerNames, name->stem), family))
+    return module_name(*rule, name->layer) + ending;
   if (const size_t middle = name->stem.find('.'); middle != std::string_view::npos) {
     const auto expert = whole_number(name->stem.substr(middle + 1));
-    const Name* row = find_name(kExpertNames, name->stem.substr(0, middle));
-    if (expert && row != nullptr) return expert_name(name->layer, *expert, row->hf, name->ending);
+    const WeightRule* rule = rule_of(find_name(kExpertNames, name->stem.substr(0, middle)), family);
+    if (expert && rule != nullptr) return module_name(*rule, name->layer, *expert) + ending;
   }
   return std::string(gguf_name);
 }
@@ -200,14 +206,15 @@ Result<std::shared_ptr<const WeightSource>> rename_gguf(std::shared_ptr<const Gg
     const WeightInfo& info = *source->find(gguf);
     const auto name = split_layer_name(gguf);
     if (name && name->stem.ends_with("_exps")) {
-      const Name* row = find_name(kExpertNames, name->stem.substr(0, name->stem.size() - 5));
-      if (row != nullptr) {
-        BOLIDE_TRY(add_experts(*name, *row, info, source->label(), entries, dims));
+      const WeightRule* rule =
+          rule_of(find_name(kExpertNames, name->stem.substr(0, name->stem.size() - 5)), *dims.family);
+      if (rule != nullptr) {
+        BOLIDE_TRY(add_experts(*name, *rule, info, source->label(), entries, dims));
         continue;
       }
     }
     Entry entry{.info = info, .gguf = gguf};
-    entry.info.name = hf_name(gguf, dims.architecture);
+    entry.info.name = hf_name(gguf, *dims.family);
     if (name) entry.interleaved_heads = interleaved_heads(*name, dims);
     if (entry.interleaved_heads > 0 && info.shape[0] % (2 * entry.interleaved_heads) != 0)
       return error(Code::kInvalid, fmt::format("{}: tensor {}: has {} rows, no multiple of two for each of {} heads",

@@ -8,7 +8,9 @@
 #include "formats/json_limits.h"
 #include "formats/quantised_checkpoint.h"
 #include "formats/safetensors.h"
+#include "load/family_weights.h"
 #include "load/load.h"
+#include "models/families.h"
 
 namespace bolide {
 namespace {
@@ -128,6 +130,10 @@ Result<LoadedModel> load_hf_directory(const Path& folder, const LoadOptions& opt
   const Path name = folder.filename().empty() ? folder.parent_path().filename() : folder.filename();
   model.name = name.string();
   BOLIDE_TRY(model.config, read_config(config_path));
+  // First of all: the family says what everything else is called.
+  const auto family = find_family(model.config);
+  if (!family && !options.any_family) return Error(family.error());
+  if (family) model.config = model.config.with_aliases((*family)->fields);
 
   std::optional<ModelConfig> generation;
   if (const Path path = folder / "generation_config.json"; is_there(path)) {
@@ -136,8 +142,11 @@ Result<LoadedModel> load_hf_directory(const Path& folder, const LoadOptions& opt
   BOLIDE_TRY(model.generation, read_generation_config(generation ? &*generation : nullptr, model.config));
 
   BOLIDE_TRY(auto stored, open_weights(folder));
+  if (family) {
+    BOLIDE_TRY(stored, family_weights(std::move(stored), **family));
+  }
   BOLIDE_TRY(model.weights, expand_quantised(std::move(stored), model.config));
-  BOLIDE_TRY(check_config_against_weights(model.config, *model.weights));
+  if (family) BOLIDE_TRY(check_config_against_weights(model.config, *model.weights));
 
   BOLIDE_TRY(model.tokenizer.tokenizer_json, read_if_there(folder / "tokenizer.json"));
   BOLIDE_TRY(model.tokenizer.tokenizer_config_json, read_if_there(folder / "tokenizer_config.json"));

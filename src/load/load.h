@@ -28,13 +28,15 @@ class GgufSource;
 
 struct LoadOptions {
   std::filesystem::path config;  // read in place of the folder's config.json; empty: that one
+  // A folder whose family is not supported is loaded too, as it lies: to look at it.
+  bool any_family = false;
 };
 
 struct LoadedModel {
   std::filesystem::path path;
   std::string format;  // "gguf" or "safetensors"
   std::string name;    // for people: general.name, or the folder's name
-  ModelConfig config;
+  ModelConfig config;  // with the standard names of fields, whatever the family calls them
   GenerationConfig generation;
   std::shared_ptr<const WeightSource> weights;
   TokenizerAssets tokenizer;
@@ -49,7 +51,7 @@ Result<LoadedModel> load_gguf(const std::filesystem::path& file);
 Result<LoadedModel> load_gguf(std::shared_ptr<const GgufSource> source);  // `path` of the result is the source's label
 Result<LoadedModel> load_hf_directory(const std::filesystem::path& folder, const LoadOptions& options);
 
-// Layers, heads, vocabulary and dims of `config` against the tensors that are there.
+// Layers, heads, vocabulary and dims of `config`, which has the standard names, against the tensors that are there.
 Result<> check_config_against_weights(const ModelConfig& config, const WeightSource& weights);
 
 }  // namespace bolide

@@ -23,8 +23,11 @@ class Builder {
     if (!failed_.has_value()) failed_ = std::move(failure);
   }
 
-  std::string module(Slot slot, int64_t expert = 0) const;
-  bool has(Slot slot, std::string_view suffix) const { return weights_.has(module(slot) + std::string(suffix)); }
+  // The name of the slot's tensor, and its rule; fails if the family has none.
+  const WeightRule* rule(Slot slot);
+  std::string tensor(const WeightRule& rule, std::string_view suffix, int64_t expert = 0) const {
+    return module_name(rule, layer_, expert) + std::string(suffix);
+  }
   // The rows of the slot's tensor as a weight of this shape; `suffix` is ".weight" or ".bias".
   ValueId weight(Slot slot, std::vector<int64_t> shape, std::string_view suffix = ".weight");
   ValueId experts(std::span<const Slot> slots, int64_t rows, int64_t k);
@@ -32,11 +35,13 @@ class Builder {
                                  ValueType* type);
 
   ValueId norm(ValueId x, Slot slot, std::string name);
-  ValueId linear(ValueId x, Slot slot, int64_t n, bool bias, std::string name);
+  // `bias`: the slot whose bias is added.
+  ValueId linear(ValueId x, Slot slot, int64_t n, std::optional<Slot> bias, std::string name);
   ValueId attention(ValueId x);
   ValueId ffn(ValueId x);
   ValueId moe(ValueId x);
   ValueId logits(ValueId x);
+  void no_more_layers();
 
   std::string layer_name(std::string_view what) const { return fmt::format("layers.{}.{}", layer_, what); }
 
@@ -60,33 +65,32 @@ ValueId Builder::add(Op op, std::vector<ValueId> in, std::string name) {
   return graph_.node(*id).out[0];
 }
 
-std::string Builder::module(Slot slot, int64_t expert) const {
-  for (const WeightRule& rule : family_.weights)
-    if (rule.slot == slot) {
-      std::string name(rule.module);
-      if (const size_t at = name.find("{l}"); at != std::string::npos) name.replace(at, 3, std::to_string(layer_));
-      if (const size_t at = name.find("{e}"); at != std::string::npos) name.replace(at, 3, std::to_string(expert));
-      return name;
-    }
-  return {};
+const WeightRule* Builder::rule(Slot slot) {
+  const WeightRule* found = find_rule(family_, slot);
+  if (found == nullptr)
+    fail(error(Code::kUnsupported,
+               fmt::format("{}: family {} has no WeightRule for {}, which its DecoderSpec asks for: add a rule, or set "
+                           "the spec's field that leaves this part out",
+                           weights_.label(), family_.name, to_string(slot))));
+  return found;
 }
 
 // Rows [begin, begin + want) of the slot's tensor, whose other dims must be `shape`'s.
 std::optional<WeightPart> Builder::part(Slot slot, std::span<const int64_t> shape, std::string_view suffix,
                                         int64_t expert, ValueType* type) {
-  const std::string name = module(slot, expert) + std::string(suffix);
+  const WeightRule* found = rule(slot);
+  if (found == nullptr) return std::nullopt;
+  const std::string name = tensor(*found, suffix, expert);
   const WeightInfo* info = weights_.find(name);
   if (info == nullptr) {
     fail(error(Code::kNotFound,
                fmt::format("{}: tensor {} is missing ({} needs it)", weights_.label(), name, family_.name)));
     return std::nullopt;
   }
-  Rows rows = Rows::kAll;
-  for (const WeightRule& rule : family_.weights)
-    if (rule.slot == slot) rows = rule.rows;
   const int64_t q = spec_.heads * spec_.head_dim, kv = spec_.kv_heads * spec_.head_dim;
   int64_t begin = 0, total = shape[0];
-  switch (rows) {
+  if (slot == Slot::kPositions) begin = spec_.positions_offset, total += begin;
+  switch (found->rows) {
     case Rows::kAll: break;
     case Rows::kQ: total = q + 2 * kv; break;
     case Rows::kK: begin = q, total = q + 2 * kv; break;
@@ -97,8 +101,11 @@ std::optional<WeightPart> Builder::part(Slot slot, std::span<const int64_t> shap
   Shape want(shape);
   want[0] = total;
   if (info->shape != want) {
-    fail(error(Code::kInvalid, fmt::format("{}: tensor {} has shape {}, the configuration asks for {}",
-                                           weights_.label(), name, to_string(info->shape), to_string(want))));
+    const bool transposed = want.rank == 2 && info->shape == Shape{want[1], want[0]};
+    fail(error(Code::kInvalid,
+               fmt::format("{}: tensor {} has shape {}, the configuration asks for {}{}", weights_.label(), name,
+                           to_string(info->shape), to_string(want),
+                           transposed ? " (transposed: its WeightRule may need the other Layout)" : "")));
     return std::nullopt;
   }
   type->dtype = info->dtype;
@@ -142,27 +149,29 @@ ValueId Builder::norm(ValueId x, Slot slot, std::string name) {
   return add(LayerNorm{spec_.norm_eps}, {x, gain, weight(slot, {spec_.embed_dim}, ".bias")}, std::move(name));
 }
 
-ValueId Builder::linear(ValueId x, Slot slot, int64_t n, bool bias, std::string name) {
+ValueId Builder::linear(ValueId x, Slot slot, int64_t n, std::optional<Slot> bias, std::string name) {
   if (failed_.has_value()) return kNoValue;
   const ValueId w = weight(slot, {n, graph_.type(x).last().factor});
   if (w == kNoValue) return kNoValue;
   Linear op;
   op.compute = choose_compute(mode_, graph_.type(w));
-  const WeightInfo* info = weights_.find(module(slot) + ".weight");
+  const WeightInfo* info = weights_.find(graph_.value(w).parts[0].tensor);
   if (info->rounds_input_to_fp8) op.rounding = InputRounding::kF8Token;
   std::vector<ValueId> in = {x, w};
-  if (bias) {
+  if (bias.has_value()) {
     op.has_bias = true;
-    in.push_back(weight(slot, {n}, ".bias"));
+    in.push_back(weight(*bias, {n}, ".bias"));
   }
   return add(op, std::move(in), std::move(name));
 }
 
+std::optional<Slot> bias_of(Slot slot, bool has) { return has ? std::optional(slot) : std::nullopt; }
+
 ValueId Builder::attention(ValueId x) {
   const int64_t H = spec_.heads, G = spec_.kv_heads, D = spec_.head_dim;
-  ValueId q = linear(x, Slot::kQ, H * D, spec_.qkv_bias, layer_name("attn.q"));
-  ValueId k = linear(x, Slot::kK, G * D, spec_.qkv_bias, layer_name("attn.k"));
-  const ValueId v = linear(x, Slot::kV, G * D, spec_.qkv_bias, layer_name("attn.v"));
+  ValueId q = linear(x, Slot::kQ, H * D, bias_of(Slot::kQ, spec_.qkv_bias), layer_name("attn.q"));
+  ValueId k = linear(x, Slot::kK, G * D, bias_of(Slot::kK, spec_.qkv_bias), layer_name("attn.k"));
+  const ValueId v = linear(x, Slot::kV, G * D, bias_of(Slot::kV, spec_.qkv_bias), layer_name("attn.v"));
   if (spec_.qk_norm) {
     q = add(RmsNorm{spec_.norm_eps, D}, {q, weight(Slot::kQNorm, {D})}, layer_name("attn.q_norm"));
     k = add(RmsNorm{spec_.norm_eps, D}, {k, weight(Slot::kKNorm, {D})}, layer_name("attn.k_norm"));
@@ -176,7 +185,7 @@ ValueId Builder::attention(ValueId x) {
   op.scale = spec_.attention_scale != 0 ? spec_.attention_scale : 1.f / std::sqrt(static_cast<float>(D));
   if (!spec_.window.empty()) op.window = spec_.window[static_cast<size_t>(layer_)];
   const ValueId seen = add(op, {q, written}, layer_name("attn.attention"));
-  return linear(seen, Slot::kOut, spec_.embed_dim, spec_.out_bias, layer_name("attn.out"));
+  return linear(seen, Slot::kOut, spec_.embed_dim, bias_of(Slot::kOut, spec_.out_bias), layer_name("attn.out"));
 }
 
 ValueId Builder::moe(ValueId x) {
@@ -195,23 +204,35 @@ ValueId Builder::ffn(ValueId x) {
   if (spec_.experts > 0) return moe(x);
   ValueId hidden = kNoValue;
   if (spec_.gated) {
-    const ValueId gate = linear(x, Slot::kGate, spec_.ffn_dim, spec_.ffn_bias, layer_name("mlp.gate"));
-    const ValueId up = linear(x, Slot::kUp, spec_.ffn_dim, spec_.ffn_bias, layer_name("mlp.up"));
+    const ValueId gate =
+        linear(x, Slot::kGate, spec_.ffn_dim, bias_of(Slot::kGate, spec_.ffn_bias), layer_name("mlp.gate"));
+    const ValueId up = linear(x, Slot::kUp, spec_.ffn_dim, bias_of(Slot::kUp, spec_.ffn_bias), layer_name("mlp.up"));
     hidden = add(GatedAct{spec_.act}, {gate, up}, layer_name("mlp.act"));
   } else {
-    const ValueId up = linear(x, Slot::kUp, spec_.ffn_dim, spec_.ffn_bias, layer_name("mlp.up"));
+    const ValueId up = linear(x, Slot::kUp, spec_.ffn_dim, bias_of(Slot::kUp, spec_.ffn_bias), layer_name("mlp.up"));
     hidden = add(Activate{spec_.act}, {up}, layer_name("mlp.act"));
   }
-  return linear(hidden, Slot::kDown, spec_.embed_dim, spec_.ffn_bias, layer_name("mlp.down"));
+  return linear(hidden, Slot::kDown, spec_.embed_dim, bias_of(Slot::kDown, spec_.ffn_bias), layer_name("mlp.down"));
 }
 
 ValueId Builder::logits(ValueId x) {
   // A checkpoint that ties its head has no lm_head tensor; some keep a copy all the same, which is then used.
-  const bool own = has(Slot::kHead, ".weight");
-  if (!own && !spec_.tied_head)
-    fail(error(Code::kNotFound, fmt::format("{}: tensor {}.weight is missing and tie_word_embeddings is false",
-                                            weights_.label(), module(Slot::kHead))));
-  return linear(x, own && !spec_.tied_head ? Slot::kHead : Slot::kEmbed, spec_.vocab, spec_.head_bias, "head");
+  if (!spec_.tied_head) {
+    const WeightRule* head = rule(Slot::kHead);
+    if (head != nullptr && !weights_.has(tensor(*head, ".weight")))
+      fail(error(Code::kNotFound, fmt::format("{}: tensor {} is missing and tie_word_embeddings is false",
+                                              weights_.label(), tensor(*head, ".weight"))));
+  }
+  return linear(x, spec_.tied_head ? Slot::kEmbed : Slot::kHead, spec_.vocab, bias_of(Slot::kHead, spec_.head_bias),
+                "head");
+}
+
+// Layers beyond the configuration's would be left out in silence.
+void Builder::no_more_layers() {
+  const WeightRule* norm = find_rule(family_, Slot::kAttnNorm);
+  if (norm != nullptr && norm->module.find("{l}") != std::string_view::npos && weights_.has(tensor(*norm, ".weight")))
+    fail(error(Code::kInvalid, fmt::format("{}: has tensor {}, but num_hidden_layers is {}", weights_.label(),
+                                           tensor(*norm, ".weight"), spec_.layers)));
 }
 
 Result<Graph> Builder::build() {
@@ -230,6 +251,7 @@ Result<Graph> Builder::build() {
     const ValueId fed = ffn(norm(x, Slot::kFfnNorm, layer_name("mlp.norm")));
     x = add(Add{}, {fed, x}, layer_name("mlp.add"));
   }
+  if (!failed_.has_value()) no_more_layers();
   layer_ = 0;
   x = add(GatherRows{}, {x, rows}, "rows");
   x = norm(x, Slot::kFinalNorm, "final_norm");
@@ -245,6 +267,44 @@ Result<Graph> Builder::build() {
 }
 
 }  // namespace
+
+std::string_view to_string(Slot slot) {
+  switch (slot) {
+    case Slot::kEmbed: return "Slot::kEmbed";
+    case Slot::kPositions: return "Slot::kPositions";
+    case Slot::kAttnNorm: return "Slot::kAttnNorm";
+    case Slot::kQ: return "Slot::kQ";
+    case Slot::kK: return "Slot::kK";
+    case Slot::kV: return "Slot::kV";
+    case Slot::kQNorm: return "Slot::kQNorm";
+    case Slot::kKNorm: return "Slot::kKNorm";
+    case Slot::kOut: return "Slot::kOut";
+    case Slot::kFfnNorm: return "Slot::kFfnNorm";
+    case Slot::kGate: return "Slot::kGate";
+    case Slot::kUp: return "Slot::kUp";
+    case Slot::kDown: return "Slot::kDown";
+    case Slot::kRouter: return "Slot::kRouter";
+    case Slot::kExpertGate: return "Slot::kExpertGate";
+    case Slot::kExpertUp: return "Slot::kExpertUp";
+    case Slot::kExpertDown: return "Slot::kExpertDown";
+    case Slot::kFinalNorm: return "Slot::kFinalNorm";
+    case Slot::kHead: return "Slot::kHead";
+  }
+  return "";
+}
+
+const WeightRule* find_rule(const Family& family, Slot slot) {
+  for (const WeightRule& rule : family.weights)
+    if (rule.slot == slot) return &rule;
+  return nullptr;
+}
+
+std::string module_name(const WeightRule& rule, int64_t layer, int64_t expert) {
+  std::string name(rule.module);
+  if (const size_t at = name.find("{l}"); at != std::string::npos) name.replace(at, 3, std::to_string(layer));
+  if (const size_t at = name.find("{e}"); at != std::string::npos) name.replace(at, 3, std::to_string(expert));
+  return name;
+}
 
 Compute choose_compute(ComputeMode mode, const ValueType& weight) {
   switch (mode) {

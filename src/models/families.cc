@@ -7,6 +7,9 @@
 
 namespace bolide {
 
+// Each is defined in its own file, as `extern const Family kName{...}`.
+extern const Family kLlama, kMistral, kQwen2, kQwen3, kPhi3, kMixtral;
+
 namespace {
 
 constexpr std::array kFamilies = {&kLlama, &kMistral, &kQwen2, &kQwen3, &kPhi3, &kMixtral};
@@ -32,16 +35,18 @@ size_t distance(std::string_view a, std::string_view b) {
 std::span<const Family* const> families() { return kFamilies; }
 
 Result<const Family*> find_family(const ModelConfig& config) {
-  BOLIDE_TRY(const std::string wanted, config.architecture());
+  const bool by_type = !config.has("architectures") && config.has("model_type");
+  BOLIDE_TRY(const std::string wanted, by_type ? config.string("model_type") : config.architecture());
   std::string_view nearest;
   size_t best = SIZE_MAX;
   for (const Family* family : kFamilies)
-    for (const std::string_view name : family->architectures) {
+    for (const std::string_view name : by_type ? std::span(&family->name, 1) : family->architectures) {
       if (name == wanted) return family;
       if (const size_t d = distance(wanted.substr(0, 100), name); d < best) best = d, nearest = name;
     }
   return config.field_error(
-      "architectures", fmt::format("'{}' is not supported; the nearest that is: {}", wanted.substr(0, 100), nearest),
+      by_type ? "model_type" : "architectures",
+      fmt::format("'{}' is not supported; the nearest that is: {}", wanted.substr(0, 100), nearest),
       Code::kUnsupported);
 }
 

@@ -26,7 +26,12 @@ Result<DecoderSpec> parse_mistral(const ModelConfig& config) {
 
 }  // namespace
 
-const Family kLlama{"llama", kLlamaArchitectures, parse_llama, kLlamaWeights};
-const Family kMistral{"mistral", kMistralArchitectures, parse_mistral, kLlamaWeights};
+extern const Family kLlama{.name = "llama",
+                           .architectures = kLlamaArchitectures,
+                           .parse = parse_llama,
+                           .weights = kLlamaWeights,
+                           .gguf = {"llama"}};
+extern const Family kMistral{
+    .name = "mistral", .architectures = kMistralArchitectures, .parse = parse_mistral, .weights = kLlamaWeights};
 
 }  // namespace bolide

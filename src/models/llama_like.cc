@@ -1,4 +1,4 @@
-// parse_llama_like: the fields of config.json that most decoder families share.
+// The fields of config.json that decoder families share.
 #include <fmt/format.h>
 
 #include "models/decoder.h"
@@ -11,8 +11,10 @@ constexpr int64_t kDimMax = 1 << 20;
 constexpr int64_t kLayersMax = 100000;
 constexpr int64_t kVocabMax = 1 << 26;
 
-Result<ActKind> read_act(const ModelConfig& config) {
-  BOLIDE_TRY(const std::string name, config.string_or("hidden_act", "silu"));
+}  // namespace
+
+Result<ActKind> read_act(const ModelConfig& config, std::string_view otherwise) {
+  BOLIDE_TRY(const std::string name, config.string_or("hidden_act", std::string(otherwise)));
   if (name == "silu" || name == "swish") return ActKind::kSilu;
   if (name == "gelu") return ActKind::kGelu;
   if (name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu_fast") return ActKind::kGeluTanh;
@@ -22,13 +24,14 @@ Result<ActKind> read_act(const ModelConfig& config) {
                             Code::kUnsupported);
 }
 
-}  // namespace
-
-Result<DecoderSpec> parse_llama_like(const ModelConfig& config) {
+Result<DecoderSpec> parse_sizes(const ModelConfig& config) {
   DecoderSpec spec;
   BOLIDE_TRY(spec.layers, config.integer_in("num_hidden_layers", 1, kLayersMax));
   BOLIDE_TRY(spec.embed_dim, config.integer_in("hidden_size", 1, kDimMax));
-  BOLIDE_TRY(spec.ffn_dim, config.integer_in("intermediate_size", 1, kDimMax));
+  spec.ffn_dim = 4 * spec.embed_dim;
+  if (config.has("intermediate_size")) {
+    BOLIDE_TRY(spec.ffn_dim, config.integer_in("intermediate_size", 1, kDimMax));
+  }
   BOLIDE_TRY(spec.heads, config.integer_in("num_attention_heads", 1, kDimMax));
   BOLIDE_TRY(spec.kv_heads, config.integer_or("num_key_value_heads", spec.heads));
   if (spec.kv_heads < 1 || spec.heads % spec.kv_heads != 0)
@@ -45,9 +48,15 @@ Result<DecoderSpec> parse_llama_like(const ModelConfig& config) {
   BOLIDE_TRY(spec.vocab, config.integer_in("vocab_size", 1, kVocabMax));
   BOLIDE_TRY(spec.context_max, config.integer_or("max_position_embeddings", 2048));
   if (spec.context_max < 1) return config.field_error("max_position_embeddings", "is not positive");
+  return spec;
+}
+
+Result<DecoderSpec> parse_llama_like(const ModelConfig& config) {
+  BOLIDE_TRY(DecoderSpec spec, parse_sizes(config));
+  BOLIDE_TRY(spec.ffn_dim, config.integer_in("intermediate_size", 1, kDimMax));
   BOLIDE_TRY(const double eps, config.number_or("rms_norm_eps", 1e-6));
   spec.norm_eps = static_cast<float>(eps);
-  BOLIDE_TRY(spec.act, read_act(config));
+  BOLIDE_TRY(spec.act, read_act(config, "silu"));
   BOLIDE_TRY(spec.tied_head, config.boolean_or("tie_word_embeddings", false));
   BOLIDE_TRY(const RopeConfig rope, config.rope());
   BOLIDE_TRY(spec.rope, make_rope(rope, spec.head_dim, spec.context_max));

@@ -33,6 +33,7 @@ Result<DecoderSpec> parse_mixtral(const ModelConfig& config) {
 
 }  // namespace
 
-const Family kMixtral{"mixtral", kArchitectures, parse_mixtral, kWeights};
+extern const Family kMixtral{
+    .name = "mixtral", .architectures = kArchitectures, .parse = parse_mixtral, .weights = kWeights};
 
 }  // namespace bolide

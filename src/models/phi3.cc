@@ -30,6 +30,7 @@ Result<DecoderSpec> parse_phi3(const ModelConfig& config) {
 
 }  // namespace
 
-const Family kPhi3{"phi3", kArchitectures, parse_phi3, kWeights};
+extern const Family kPhi3{
+    .name = "phi3", .architectures = kArchitectures, .parse = parse_phi3, .weights = kWeights, .gguf = {"phi3"}};
 
 }  // namespace bolide

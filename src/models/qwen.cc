@@ -46,7 +46,15 @@ Result<DecoderSpec> parse_qwen3(const ModelConfig& config) {
 
 }  // namespace
 
-const Family kQwen2{"qwen2", kQwen2Architectures, parse_qwen2, kLlamaWeights};
-const Family kQwen3{"qwen3", kQwen3Architectures, parse_qwen3, kLlamaWeights};
+extern const Family kQwen2{.name = "qwen2",
+                           .architectures = kQwen2Architectures,
+                           .parse = parse_qwen2,
+                           .weights = kLlamaWeights,
+                           .gguf = {"qwen2"}};
+extern const Family kQwen3{.name = "qwen3",
+                           .architectures = kQwen3Architectures,
+                           .parse = parse_qwen3,
+                           .weights = kLlamaWeights,
+                           .gguf = {"qwen3"}};
 
 }  // namespace bolide

@@ -34,7 +34,11 @@ class MemorySource final : public WeightSource {
     if (it == tensors_.end()) return error(Code::kNotFound, "no tensor " + std::string(name));
     return WeightData{it->second.info, *it->second.bytes, it->second.bytes};
   }
-  std::vector<std::string> names() const override { return {}; }
+  std::vector<std::string> names() const override {
+    std::vector<std::string> list;
+    for (const auto& [name, tensor] : tensors_) list.push_back(name);
+    return list;
+  }
   const std::string& label() const override { return label_; }
 
  private:

@@ -13,6 +13,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.pytorch_utils import Conv1D
 
 AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]  # column of the i-th nibble within its eight
 SIDE_FILES = ["generation_config.json", "tokenizer.json", "tokenizer_config.json"]
@@ -115,13 +116,56 @@ def load(folder, dtype=torch.float32):
     return model, names, rounds
 
 
+def head(model):
+    """The product that gives the logits."""
+    return model.get_output_embeddings()
+
+
+def head_name(model):
+    return next(n for n, m in model.named_modules() if m is head(model)) + ".weight"
+
+
 def linears(model):
-    return [m for n, m in model.named_modules() if isinstance(m, torch.nn.Linear) and n.split(".")[-1] != "lm_head"]
+    kinds = (torch.nn.Linear, Conv1D)
+    return [m for m in model.modules() if isinstance(m, kinds) and m is not head(model)]
+
+
+def decoder_layers(model):
+    """(name, module) of each layer: the list of modules, as many as the configuration has layers, that lies outermost."""
+    count = model.config.num_hidden_layers
+    lists = [(n, m) for n, m in model.named_modules() if isinstance(m, torch.nn.ModuleList) and len(m) == count]
+    assert lists, f"no list of {count} layers in {type(model).__name__}"
+    name, layers = min(lists, key=lambda found: found[0].count("."))
+    return [(f"{name}.{i}", layer) for i, layer in enumerate(layers)]
+
+
+@contextlib.contextmanager
+def states_seen(model):
+    """While inside, runs of the model fill the dictionary: what enters the first layer (embed), leaves each layer
+    (layer0, ..), and enters the head (final_norm); of the first sequence."""
+    seen = {}
+
+    def keep(name, value):
+        seen[name] = (value[0] if isinstance(value, tuple) else value)[0]
+
+    def entering(name):
+        return lambda m, args, more: keep(name, args[0] if args else more["hidden_states"])
+
+    layers = [layer for _, layer in decoder_layers(model)]
+    handles = [layers[0].register_forward_pre_hook(entering("embed"), with_kwargs=True)]
+    for i, layer in enumerate(layers):
+        handles.append(layer.register_forward_hook(lambda m, args, out, i=i: keep(f"layer{i}", out)))
+    handles.append(head(model).register_forward_pre_hook(lambda m, args: keep("final_norm", args[0])))
+    try:
+        yield seen
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 @contextlib.contextmanager
 def inputs_changed(model, change):
-    """While inside, `change` is applied to the input of every Linear but lm_head."""
+    """While inside, `change` is applied to the input of every Linear but the head."""
     handles = [m.register_forward_pre_hook(lambda _, args: (change(args[0]), *args[1:])) for m in linears(model)]
     try:
         yield
@@ -169,5 +213,5 @@ def plain_numpy(tensor):
     return np.ascontiguousarray(tensor.detach().to(torch.float32).cpu().numpy())
 
 
-__all__ = ["AutoConfig", "load", "linears", "inputs_changed", "round_fp8", "round_int8", "fp8_clearance", "uses_dynamic_rope",
+__all__ = ["AutoConfig", "Conv1D", "head", "head_name", "decoder_layers", "states_seen", "load", "linears", "inputs_changed", "round_fp8", "round_int8", "fp8_clearance", "uses_dynamic_rope",
            "plain_numpy", "read_tensors", "expand", "AWQ_ORDER"]

@@ -39,8 +39,7 @@ class Reference:
 
     def reset(self):
         # A dynamic rotary embedding keeps the longest length it saw: each run starts from none.
-        rotary = self.model.model.rotary_emb
-        if hasattr(rotary, "max_seq_len_cached"):
+        for rotary in [m for m in self.model.modules() if hasattr(m, "max_seq_len_cached")]:
             rotary.max_seq_len_cached = getattr(rotary, "original_max_seq_len", rotary.max_seq_len_cached)
             if hasattr(rotary, "original_inv_freq"):
                 rotary.register_buffer("inv_freq", rotary.original_inv_freq.clone(), persistent=False)
@@ -83,16 +82,8 @@ class Reference:
         return torch.stack([scores[t - 1, ids[t]] for t in range(1, len(ids))])
 
     def trace(self, ids):
-        inner, seen, handles = self.model.model, {}, []
-        first = lambda x: x[0] if isinstance(x, tuple) else x
-        handles.append(inner.embed_tokens.register_forward_hook(lambda m, a, out: seen.__setitem__("embed", out[0])))
-        for i, layer in enumerate(inner.layers):
-            handles.append(layer.register_forward_hook(
-                lambda m, a, out, i=i: seen.__setitem__(f"layer{i}", first(out).reshape(len(ids), -1))))
-        handles.append(inner.norm.register_forward_hook(lambda m, a, out: seen.__setitem__("final_norm", out[0])))
-        self.run(ids)
-        for handle in handles:
-            handle.remove()
+        with checkpoint.states_seen(self.model) as seen:
+            self.run(ids)
         return seen
 
 

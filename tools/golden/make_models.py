@@ -29,9 +29,10 @@ TEMPLATE = ("{% for message in messages %}{{ '<|' + message['role'] + '|>' + mes
 VOCAB = 272  # 5 special, 256 bytes, 11 merges
 LOGIT_STD = 2.0
 
-BASE = {"attention_dropout": 0.0, "bos_token_id": 1, "eos_token_id": 2, "hidden_act": "silu", "max_position_embeddings": 256,
-        "num_hidden_layers": 2, "rms_norm_eps": 1e-5, "vocab_size": VOCAB, "use_cache": True, "tie_word_embeddings": False,
-        "torch_dtype": "bfloat16", "rope_theta": 10000.0}
+# Of every model; families with other names for sizes begin from this.
+COMMON = {"bos_token_id": 1, "eos_token_id": 2, "vocab_size": VOCAB, "use_cache": True, "torch_dtype": "bfloat16"}
+BASE = {"attention_dropout": 0.0, "hidden_act": "silu", "max_position_embeddings": 256, "num_hidden_layers": 2,
+        "rms_norm_eps": 1e-5, "tie_word_embeddings": False, "rope_theta": 10000.0} | COMMON
 SMALL = {"hidden_size": 32, "intermediate_size": 56, "num_attention_heads": 4, "num_key_value_heads": 2}
 WIDE = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2}
 
@@ -109,9 +110,16 @@ def make_tokenizer():
     return tokenizer
 
 
+# Modules whose weights are drawn larger, so that attention is far from uniform.
+ATTENTION = ("q_proj", "k_proj", "qkv_proj", "c_attn", "Wqkv", "query_key_value")
+
+
 def fill(model, random):
     """Random weights: Linears keep the scale of their input, q and k are larger, norms and biases spread."""
+    tables = {id(m.weight) for m in model.modules() if isinstance(m, torch.nn.Embedding)}
+    stored_in_out = {id(m.weight) for m in model.modules() if isinstance(m, checkpoint.Conv1D)}
     for name, p in model.named_parameters():
+        is_table, inputs = id(p) in tables, p.shape[0 if id(p) in stored_in_out else -1]
         draw = torch.randn(p.shape, generator=random)
         uniform = torch.rand(p.shape, generator=random)
         part = name.split(".")[-2] if name.endswith((".weight", ".bias")) else name.split(".")[-1]
@@ -121,30 +129,35 @@ def fill(model, random):
             p.data = 1.2 + 0.8 * uniform
         elif p.dim() == 1:
             p.data = 0.5 + uniform
-        elif part == "embed_tokens":
+        elif is_table:
             p.data = draw * 0.3  # small beside what the layers add: a tied head must not repeat its input
-        elif part in ("q_proj", "k_proj", "qkv_proj"):
-            p.data = draw * (1.7 / p.shape[-1] ** 0.5)
+        elif part in ATTENTION:
+            p.data = draw * (1.7 / inputs ** 0.5)
         elif part in ("gate", "router"):
-            p.data = draw * (2.0 / p.shape[-1] ** 0.5)
+            p.data = draw * (2.0 / inputs ** 0.5)
         else:
-            p.data = draw * (1.2 / p.shape[-1] ** 0.5)
+            p.data = draw * (1.2 / inputs ** 0.5)
 
 
 def settle_logits(tensors, config, random, dtype):
-    """Scales the last norm so that the logits' deviation is near LOGIT_STD."""
+    """Scales the last norm so that the logits' deviation is near LOGIT_STD: that is the module, or the last one of those,
+    whose weight is a vector, beside the layers."""
     model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").float().eval()
     load_into(model, tensors)
     ids = torch.randint(5, VOCAB, (1, 33), generator=random)
     with torch.no_grad():
         std = float(model(ids, use_cache=False).logits.std())
-    tensors["model.norm.weight"] = (tensors["model.norm.weight"].float() * (LOGIT_STD / std)).to(dtype)
+    layers = checkpoint.decoder_layers(model)[0][0].rsplit(".", 1)[0]
+    norm = [n for n, t in tensors.items() if n.endswith(".weight") and t.dim() == 1 and not n.startswith(layers)][-1]
+    for name in (norm, norm.removesuffix("weight") + "bias"):
+        if name in tensors:
+            tensors[name] = (tensors[name].float() * (LOGIT_STD / std)).to(dtype)
 
 
 def load_into(model, tensors):
     missing = model.load_state_dict({k: v.float() for k, v in tensors.items()}, strict=False)
     assert not missing.unexpected_keys, missing
-    assert all(k == "lm_head.weight" for k in missing.missing_keys), missing
+    assert set(missing.missing_keys) <= {checkpoint.head_name(model)}, missing
     model.tie_weights()
 
 
@@ -194,7 +207,7 @@ def hugging_face_names(model, config):
     """The state as published checkpoints name it (version 5 fuses Mixtral's experts in memory)."""
     out = {}
     for name, t in model.state_dict().items():
-        if name == "lm_head.weight" and config.tie_word_embeddings:
+        if name == checkpoint.head_name(model) and config.tie_word_embeddings:
             continue
         if ".mlp.experts." in name:
             block = name.split(".mlp.")[0] + ".block_sparse_moe.experts"
@@ -224,7 +237,7 @@ def write_model(folder, name, settings, tokenizer):
         for file in ("config.json", "tokenizer.json"):
             (folder / file).unlink()
         return
-    state = {k: v.to(dtype) for k, v in model.state_dict().items() if not (k == "lm_head.weight" and config.tie_word_embeddings)}
+    state = {k: v.to(dtype) for k, v in model.state_dict().items() if not (k == checkpoint.head_name(model) and config.tie_word_embeddings)}
     settle_logits(state, config, random, dtype)
     model.load_state_dict({k: v.float() for k, v in state.items()}, strict=False)
     tensors = {k: v.to(dtype) for k, v in hugging_face_names(model, config).items()}

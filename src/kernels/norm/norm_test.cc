@@ -94,8 +94,13 @@ TEST(Norm, AllKernelsMatchTheOracle) {
 // A token's result does not depend on the tokens beside it.
 TEST(Norm, RowsAreIndependent) {
   for (const Kernel& kernel : norm_kernels()) {
-    const Op op = RmsNorm{1e-5f, 0};
+    const DeviceInfo here = testing::this_machine(2);
+    const std::vector<ValueType> layer = {f32({Symbol::kTokens, 200}), f32({200}), f32({200})};
+    const Op layer_norm = LayerNorm{1e-5f}, rms_norm = RmsNorm{1e-5f, 0};
+    const bool is_layer = kernel.supports(Problem{&layer_norm, layer, std::span(layer).first(1), {{300, 1, 1}}, &here});
+    const Op& op = is_layer ? layer_norm : rms_norm;
     Case many{"many", op, {f32({Symbol::kTokens, 200}), f32({200})}, {1}, {{300, 1, 1}}};
+    if (is_layer) many.in = layer, many.weights = {1, 2};
     const DeviceInfo device = testing::this_machine(2);
     if (!kernel.supports(Problem{&op, many.in, many.in, many.sizes, &device})) continue;
     std::mt19937_64 random(3);
