@@ -2,11 +2,16 @@
 # Writes a tarball of programs and the shared libraries they need, glibc's aside: it runs on any Linux of this processor
 # with the glibc that it was built with (Debian 12: 2.36) or a newer one. CUDA's libraries are the GPU machine's.
 set -euo pipefail
-[ $# -ge 2 ] || { echo "usage: tools/bundle.sh FILE.tar.zst PROGRAM..." >&2; exit 2; }
+[ $# -ge 2 ] || { echo "usage: tools/bundle.sh FILE.tar.zst|FILE.tar.gz PROGRAM..." >&2; exit 2; }
 out=$1
 shift
 root=$(cd "$(dirname "$0")/.." && pwd)
-name=$(basename "$out" .tar.zst)
+case $out in
+  *.tar.zst) compress=(zstd -q -T0 -19) ;;
+  *.tar.gz) compress=(gzip -9n) ;;
+  *) echo "bundle.sh: $out is neither .tar.zst nor .tar.gz" >&2; exit 2 ;;
+esac
+name=$(basename "${out%.tar.*}")
 limit=60000000  # bytes
 staging=$(mktemp -d)
 trap 'rm -rf "$staging"' EXIT
@@ -32,7 +37,7 @@ cp "$root/LICENSE" "$root/NOTICE" "$root/THIRD_PARTY.md" "$top/share/doc/bolide/
 
 # Newest glibc symbol that anything in it asks for.
 glibc=$(objdump -T "$top"/bin/* "$top"/lib/* | grep -oE 'GLIBC_2\.[0-9]+' | sort -uV | tail -n 1)
-tar -C "$staging" --sort=name --owner=0 --group=0 -cf - "$name" | zstd -q -f -T0 -19 -o "$out"
+tar -C "$staging" --sort=name --owner=0 --group=0 -cf - "$name" | "${compress[@]}" >"$out"
 size=$(stat -c %s "$out")
 echo "$out: $size bytes, $(($(du -sb "$top" | cut -f1) / 1000000)) MB unpacked; needs ${glibc/_/ }"
 (cd "$top" && find . -type f -path './[bl]*' -printf '  %s %P\n' | sort -k2)

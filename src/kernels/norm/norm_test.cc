@@ -107,8 +107,8 @@ TEST(Norm, BF16OnDevice) {
     norm.op = RmsNorm{add->eps, 0};
     return std::vector<std::vector<double>>{{sum[0].values.begin(), sum[0].values.end()}, oracle(norm, sum)[0]};
   };
-  // One rounding of the result: 2^-9 of a value, and values reach 50 times the root mean square.
-  h.bound = [](const Case&, const Kernel&) { return Bound{3e-3, 0.2}; };
+  // One rounding of the result: 2^-9 of a value, and values reach 150 times the root mean square.
+  h.bound = [](const Case&, const Kernel&) { return Bound{3e-3, 0.4}; };
   std::vector<std::string> ran;
   for (const int64_t tokens : {1, 5, 130})
     for (const int64_t width : {2, 15, 64, 576, 4096, 8200, 16384}) {

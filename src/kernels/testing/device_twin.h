@@ -27,9 +27,9 @@ class DeviceTwin {
 
   std::byte* there(const std::byte* host) const {
     if (host == nullptr) return nullptr;
-    for (const Piece& piece : pieces_)
-      if (host >= piece.host.data() && host <= piece.host.data() + piece.host.size())
-        return piece.buffer.data() + (host - piece.host.data());
+    for (auto piece = pieces_.rbegin(); piece != pieces_.rend(); ++piece)  // latest first: histories may overlap
+      if (host >= piece->host.data() && host <= piece->host.data() + piece->host.size())
+        return piece->buffer.data() + (host - piece->host.data());
     BOLIDE_CHECK(false, "memory that was not added");
     return nullptr;
   }
