@@ -1,87 +1,71 @@
-// A block or, for short rows, a warp a row; later passes over the row come from L1. How many threads share a row, and
-// so the order of a sum, depends on the row's length and alignment alone.
+// A block a norm, of as few threads as its length can use; later passes over the row come from L1. How many threads
+// share a row, and so the order of a sum, depends on the row's length and alignment alone.
 #include "kernels/common/cuda_launch.cuh"
 #include "kernels/norm/norm_cuda_parts.h"
 
 namespace bolide::cuda {
 namespace {
 
-constexpr int kWarpsPerBlock = 4;     // where a warp has a row
-constexpr int64_t kWarpRowMax = 512;  // elements
+// A matrix; block (x, y) has `count` elements from column y * count of row x.
+template <class T>
+struct Rows {
+  T* data;
+  int64_t stride;
 
-// Which norm a thread works at, and its place among those that share it.
-struct Place {
-  int64_t index, thread, threads;
+  __device__ __forceinline__ T* mine(int count) const {
+    return data + int64_t{blockIdx.x} * stride + int64_t{blockIdx.y} * count;
+  }
 };
 
-template <bool kWarpRow>
-__device__ __forceinline__ Place place() {
-  if constexpr (kWarpRow)
-    return {int64_t{blockIdx.x} * kWarpsPerBlock + threadIdx.x / kWarp, int64_t{threadIdx.x % kWarp}, int64_t{kWarp}};
-  else
-    return {int64_t{blockIdx.x}, int64_t{threadIdx.x}, int64_t{blockDim.x}};
-}
-
-template <bool kWarpRow>
-__device__ __forceinline__ float row_sum(float x, float* scratch) {
-  if constexpr (kWarpRow)
-    return warp_sum(x);
-  else
-    return block_sum(x, scratch);
+template <class T>
+Rows<T> rows_of(const CudaMatrix& matrix) {
+  return {static_cast<T*>(matrix.data), matrix.stride};
 }
 
 // f(first column) for this thread's packs of a row.
 template <int kCount, class F>
-__device__ __forceinline__ void for_packs(const Place& place, int64_t count, F&& f) {
-  for (int64_t i = place.thread * kCount; i < count; i += place.threads * kCount) f(i);
+__device__ __forceinline__ void for_packs(int count, F&& f) {
+  const int step = static_cast<int>(blockDim.x) * kCount;
+  for (int i = static_cast<int>(threadIdx.x) * kCount; i < count; i += step) f(i);
 }
 
-template <class T, int kCount>
-struct Rows {
-  T* data;
-  int64_t stride;  // elements; norm n of `groups` a row starts at row n / groups, column n % groups * count
+__device__ __forceinline__ float inverse_root(float squares, int count, float eps) {
+  return 1.f / sqrtf(squares / static_cast<float>(count) + eps);
+}
 
-  __device__ __forceinline__ T* norm(int64_t index, int64_t groups, int64_t count) const {
-    return data + index / groups * stride + index % groups * count;
-  }
-};
-
-template <class T, int kCount, bool kWarpRow, bool kAdd>
-__global__ void rms_rows(Rows<const T, kCount> xs, Rows<const T, kCount> residuals, const float* weight, float eps,
-                         int64_t norms, int64_t groups, int64_t count, Rows<T, kCount> totals, Rows<T, kCount> outs) {
+template <class T, int kCount, bool kAdd>
+__global__ void rms_rows(Rows<const T> xs, Rows<const T> residuals, const float* weight, float eps, int count,
+                         Rows<T> totals, Rows<T> outs) {
   using P = Pack<T, kCount>;
   __shared__ float scratch[kWarp];
-  const Place at = place<kWarpRow>();
   wait_for_previous();
-  if (kWarpRow && at.index >= norms) return;
-  const T* x = xs.norm(at.index, groups, count);
+  const T* x = xs.mine(count);
   float squares = 0;
   if constexpr (kAdd) {
-    const T* residual = residuals.norm(at.index, groups, count);
-    T* total = totals.norm(at.index, groups, count);
-    for_packs<kCount>(at, count, [&](int64_t i) {
+    const T* residual = residuals.mine(count);
+    T* total = totals.mine(count);
+    for_packs<kCount>(count, [&](int i) {
       const P a = load<P>(x + i), b = load<P>(residual + i);
       P sum;
 #pragma unroll
       for (int j = 0; j < kCount; ++j) {
         sum.value[j] = narrow<T>(widen(a.value[j]) + widen(b.value[j]));
-        const float v = widen(sum.value[j]);
-        squares = fmaf(v, v, squares);
+        squares = fmaf(widen(sum.value[j]), widen(sum.value[j]), squares);
       }
       store(total + i, sum);
     });
     x = total;  // each thread reads back what it wrote
   } else {
-    for_packs<kCount>(at, count, [&](int64_t i) {
+    for_packs<kCount>(count, [&](int i) {
       const P a = load<P>(x + i);
 #pragma unroll
       for (int j = 0; j < kCount; ++j) squares = fmaf(widen(a.value[j]), widen(a.value[j]), squares);
     });
   }
-  const float scale = 1.f / sqrtf(row_sum<kWarpRow>(squares, scratch) / static_cast<float>(count) + eps);
+  const float scale = inverse_root(block_sum(squares, scratch), count, eps);
   let_next_start();
-  T* out = outs.norm(at.index, groups, count);
-  for_packs<kCount>(at, count, [&](int64_t i) {
+  T* out = outs.mine(count);
+  for_packs<kCount>(count, [&](int i) {
     const P a = load<P>(x + i);
     P result;
 #pragma unroll
@@ -90,31 +74,29 @@ __global__ void rms_rows(Rows<const T, kCount> xs, Rows<const T, kCount> residua
   });
 }
 
-template <class T, int kCount, bool kWarpRow>
-__global__ void layer_rows(Rows<const T, kCount> xs, const float* weight, const float* bias, float eps, int64_t norms,
-                           int64_t count, Rows<T, kCount> outs) {
+template <class T, int kCount>
+__global__ void layer_rows(Rows<const T> xs, const float* weight, const float* bias, float eps, int count,
+                           Rows<T> outs) {
   using P = Pack<T, kCount>;
   __shared__ float scratch[kWarp];
-  const Place at = place<kWarpRow>();
   wait_for_previous();
-  if (kWarpRow && at.index >= norms) return;
-  const T* x = xs.norm(at.index, 1, count);
+  const T* x = xs.mine(count);
   float sum = 0, squares = 0;
-  for_packs<kCount>(at, count, [&](int64_t i) {
+  for_packs<kCount>(count, [&](int i) {
     const P a = load<P>(x + i);
 #pragma unroll
     for (int j = 0; j < kCount; ++j) sum += widen(a.value[j]);
   });
-  const float mean = row_sum<kWarpRow>(sum, scratch) / static_cast<float>(count);
-  for_packs<kCount>(at, count, [&](int64_t i) {
+  const float mean = block_sum(sum, scratch) / static_cast<float>(count);
+  for_packs<kCount>(count, [&](int i) {
     const P a = load<P>(x + i);
 #pragma unroll
     for (int j = 0; j < kCount; ++j) squares = fmaf(widen(a.value[j]) - mean, widen(a.value[j]) - mean, squares);
   });
-  const float scale = 1.f / sqrtf(row_sum<kWarpRow>(squares, scratch) / static_cast<float>(count) + eps);
+  const float scale = inverse_root(block_sum(squares, scratch), count, eps);
   let_next_start();
-  T* out = outs.norm(at.index, 1, count);
-  for_packs<kCount>(at, count, [&](int64_t i) {
+  T* out = outs.mine(count);
+  for_packs<kCount>(count, [&](int i) {
     const P a = load<P>(x + i);
     P result;
 #pragma unroll
@@ -124,77 +106,58 @@ __global__ void layer_rows(Rows<const T, kCount> xs, const float* weight, const 
   });
 }
 
-struct Shape {
-  dim3 grid, block;
-};
-
-Shape shape_of(int64_t norms, int64_t count, int pack, bool warp_row) {
-  if (warp_row)
-    return {static_cast<unsigned>(ceil_div(norms, kWarpsPerBlock)), static_cast<unsigned>(kWarp * kWarpsPerBlock)};
+unsigned threads_of(int64_t count, int pack) {
   const int64_t threads = ceil_div(ceil_div(count, pack), kWarp) * kWarp;
-  return {static_cast<unsigned>(norms), static_cast<unsigned>(threads < 1024 ? threads : 1024)};
+  return static_cast<unsigned>(threads < 1024 ? threads : 1024);
 }
 
-template <class T>
-bool fits(const CudaMatrix& m) {
-  return m.data == nullptr || is_aligned(m.data, m.stride * int64_t{sizeof(T)}, 16);
-}
-
-template <class T, int kCount, bool kWarpRow>
+template <class T, int kCount>
 int rms_as(const CudaTarget& target, const CudaMatrix& x, const CudaMatrix& residual, const float* weight, float eps,
            int64_t group, const CudaMatrix& total, const CudaMatrix& out) {
-  const int64_t groups = x.cols / group, norms = x.rows * groups;
-  const Shape shape = shape_of(norms, group, kCount, kWarpRow);
-  const bool add = residual.data != nullptr;
-  return launch(target, add ? rms_rows<T, kCount, kWarpRow, true> : rms_rows<T, kCount, kWarpRow, false>, shape.grid,
-                shape.block, 0, Rows<const T, kCount>{static_cast<const T*>(x.data), x.stride},
-                Rows<const T, kCount>{static_cast<const T*>(residual.data), residual.stride}, weight, eps, norms,
-                groups, group, Rows<T, kCount>{static_cast<T*>(total.data), total.stride},
-                Rows<T, kCount>{static_cast<T*>(out.data), out.stride});
+  const dim3 grid(static_cast<unsigned>(x.rows), static_cast<unsigned>(x.cols / group));
+  return launch(target, residual.data != nullptr ? rms_rows<T, kCount, true> : rms_rows<T, kCount, false>, grid,
+                threads_of(group, kCount), 0, rows_of<const T>(x), rows_of<const T>(residual), weight, eps,
+                static_cast<int>(group), rows_of<T>(total), rows_of<T>(out));
 }
 
-template <class T, int kCount, bool kWarpRow>
+template <class T, int kCount>
 int layer_as(const CudaTarget& target, const CudaMatrix& x, const float* weight, const float* bias, float eps,
              const CudaMatrix& out) {
-  const Shape shape = shape_of(x.rows, x.cols, kCount, kWarpRow);
-  return launch(target, layer_rows<T, kCount, kWarpRow>, shape.grid, shape.block, 0,
-                Rows<const T, kCount>{static_cast<const T*>(x.data), x.stride}, weight, bias, eps, x.rows, x.cols,
-                Rows<T, kCount>{static_cast<T*>(out.data), out.stride});
+  return launch(target, layer_rows<T, kCount>, static_cast<unsigned>(x.rows), threads_of(x.cols, kCount), 0,
+                rows_of<const T>(x), weight, bias, eps, static_cast<int>(x.cols), rows_of<T>(out));
 }
 
-// f.operator()<T, elements a thread moves at once, a warp a row>().
-template <class F>
-int dispatch(DType dtype, bool packed, bool warp_row, F&& f) {
-  const auto with = [&]<class T, int kCount>() {
-    return warp_row ? f.template operator()<T, kCount, true>() : f.template operator()<T, kCount, false>();
-  };
-  if (dtype == DType::kBF16)
-    return packed ? with.template operator()<__nv_bfloat16, 8>() : with.template operator()<__nv_bfloat16, 1>();
-  return packed ? with.template operator()<float, 4>() : with.template operator()<float, 1>();
-}
-
+// True if every norm of these matrices can be moved 16 bytes at a time.
 template <class... Matrices>
-bool packs(DType dtype, int64_t group, const Matrices&... matrices) {
-  return dtype == DType::kBF16 ? group % 8 == 0 && (fits<__nv_bfloat16>(matrices) && ...)
-                               : group % 4 == 0 && (fits<float>(matrices) && ...);
+bool packs(int64_t group, const Matrices&... matrices) {
+  const auto fits = [&](const CudaMatrix& m) {
+    const int64_t size = m.dtype == DType::kBF16 ? 2 : 4;
+    return m.data == nullptr || (group * size % 16 == 0 && is_aligned(m.data, m.stride * size, 16));
+  };
+  return (fits(matrices) && ...);
+}
+
+// f.operator()<T, elements that a thread moves at once>().
+template <class F>
+int dispatch(DType dtype, bool packed, F&& f) {
+  if (dtype == DType::kBF16)
+    return packed ? f.template operator()<__nv_bfloat16, 8>() : f.template operator()<__nv_bfloat16, 1>();
+  return packed ? f.template operator()<float, 4>() : f.template operator()<float, 1>();
 }
 
 }  // namespace
 
 int rms_norm(const CudaTarget& target, const CudaMatrix& x, const CudaMatrix& residual, const float* weight, float eps,
              int64_t group, const CudaMatrix& total, const CudaMatrix& out) {
-  return dispatch(x.dtype, packs(x.dtype, group, x, residual, total, out), group <= kWarpRowMax,
-                  [&]<class T, int kCount, bool kWarpRow>() {
-                    return rms_as<T, kCount, kWarpRow>(target, x, residual, weight, eps, group, total, out);
-                  });
+  return dispatch(x.dtype, packs(group, x, residual, total, out), [&]<class T, int kCount>() {
+    return rms_as<T, kCount>(target, x, residual, weight, eps, group, total, out);
+  });
 }
 
 int layer_norm(const CudaTarget& target, const CudaMatrix& x, const float* weight, const float* bias, float eps,
                const CudaMatrix& out) {
-  return dispatch(x.dtype, packs(x.dtype, x.cols, x, out), x.cols <= kWarpRowMax,
-                  [&]<class T, int kCount, bool kWarpRow>() {
-                    return layer_as<T, kCount, kWarpRow>(target, x, weight, bias, eps, out);
-                  });
+  return dispatch(x.dtype, packs(x.cols, x, out),
+                  [&]<class T, int kCount>() { return layer_as<T, kCount>(target, x, weight, bias, eps, out); });
 }
 
 }  // namespace bolide::cuda
