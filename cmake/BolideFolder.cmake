@@ -2,6 +2,8 @@
 # Every *.cc below it is compiled in; *_test.cc files become the test program bolide_NAME_test, *_fuzz.cc files one fuzz
 # target each. A file's suffix picks its instruction set:
 #   _avx2  _avx512  _vnni  _avx512bf16  _amx
+# *.cu, *_cuda.cc and what lies in a folder cuda/ is compiled in builds with CUDA, *cuda_absent.cc in those without;
+# *_sm90.cu for sm_90a alone, other .cu files for every GPU of BOLIDE_CUDA_ARCHS.
 set(BOLIDE_ISA_avx2 -mavx2 -mfma -mf16c -mbmi -mbmi2)
 # GCC 12 warns of the undefined pass-through operands of its own AVX-512 intrinsics (GCC PR 105593).
 set(BOLIDE_ISA_avx512 ${BOLIDE_ISA_avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512cd -Wno-uninitialized
@@ -18,7 +20,23 @@ function(bolide_folder name)
   set(fuzzers ${all})
   list(FILTER fuzzers INCLUDE REGEX "_fuzz\\.cc$")
   set(sources ${all})
-  list(FILTER sources EXCLUDE REGEX "_(test|fuzz)\\.cc$")
+  list(FILTER sources EXCLUDE REGEX "_(test|fuzz|gpu_main)\\.cc$")
+  list(FILTER tests EXCLUDE REGEX "_gpu_test\\.cc$")
+  if(BOLIDE_WITH_CUDA)
+    file(GLOB_RECURSE cuda CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/${name}/*.cu")
+    list(FILTER sources EXCLUDE REGEX "cuda_absent\\.cc$")
+    list(APPEND sources ${cuda})
+    foreach(file ${cuda})
+      set(archs ${BOLIDE_NVCC_ARCHS})
+      if(file MATCHES "_sm90\\.cu$")
+        set(archs ${BOLIDE_NVCC_SM90})
+      endif()
+      set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS "${BOLIDE_NVCC_FLAGS};${archs}")
+    endforeach()
+  else()
+    list(FILTER sources EXCLUDE REGEX "_cuda\\.cc$|/src/${name}/cuda/")
+    list(FILTER tests EXCLUDE REGEX "/src/${name}/cuda/")
+  endif()
 
   if(NOT sources)
     return()

@@ -1,4 +1,5 @@
-# Install rules, the package that find_package(bolide) finds, and `bundle`, which writes dist/bolide-VERSION-linux-ARCH.tar.zst.
+# Install rules, the package that find_package(bolide) finds, and `bundle`, which writes
+# dist/bolide-VERSION-linux-ARCH.tar.zst: programs that run on any Linux of this processor with glibc 2.36 or newer.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -30,18 +31,20 @@ function(bolide_install)
     install(FILES cmake/bolideConfig.cmake "${PROJECT_BINARY_DIR}/bolideConfigVersion.cmake" DESTINATION "${package}")
   endif()
 
-  set(CPACK_GENERATOR TZST)
-  set(CPACK_PACKAGE_NAME bolide)
-  set(CPACK_PACKAGE_FILE_NAME "bolide-${PROJECT_VERSION}-linux-${CMAKE_SYSTEM_PROCESSOR}")
-  set(CPACK_PACKAGE_DIRECTORY "${PROJECT_SOURCE_DIR}/dist")
-  set(CPACK_STRIP_FILES ON)
-  include(CPack)
-  add_custom_target(bundle COMMAND "${CMAKE_CPACK_COMMAND}" --config "${PROJECT_BINARY_DIR}/CPackConfig.cmake"
-    COMMENT "Writing dist/${CPACK_PACKAGE_FILE_NAME}.tar.zst" USES_TERMINAL VERBATIM)
-  if(TARGET bolide)
-    add_dependencies(bundle bolide)
+  set(programs bolide)
+  if(TARGET bolide_gpu_tests)
+    list(APPEND programs bolide_gpu_tests)
   endif()
-  if(TARGET bolide_api)
-    add_dependencies(bundle bolide_api)
-  endif()
+  set(files ${programs})
+  list(TRANSFORM files REPLACE "(.+)" "$<TARGET_FILE:\\1>")
+  set(bundle "${PROJECT_SOURCE_DIR}/dist/bolide-${PROJECT_VERSION}-linux-${CMAKE_SYSTEM_PROCESSOR}.tar.zst")
+  add_custom_target(bundle COMMAND "${PROJECT_SOURCE_DIR}/tools/bundle.sh" "${bundle}" ${files}
+    DEPENDS ${programs} COMMENT "Writing ${bundle}" USES_TERMINAL VERBATIM)
+endfunction()
+
+# The program finds the libraries that the bundle has in lib/ beside its bin/, and they find each other there: RPATH, not
+# RUNPATH, which holds for a program's own needs alone.
+function(bolide_relocatable program)
+  set_target_properties(${program} PROPERTIES INSTALL_RPATH "$ORIGIN/../lib" BUILD_WITH_INSTALL_RPATH ON)
+  target_link_options(${program} PRIVATE -Wl,--disable-new-dtags)
 endfunction()

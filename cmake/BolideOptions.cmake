@@ -39,7 +39,7 @@ if(BOLIDE_SANITIZE)
   list(APPEND flags -fsanitize=${BOLIDE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(bolide_flags INTERFACE "$<BUILD_INTERFACE:-fsanitize=${BOLIDE_SANITIZE}>")
 endif()
-target_compile_options(bolide_flags INTERFACE "$<BUILD_INTERFACE:${flags}>")
+target_compile_options(bolide_flags INTERFACE "$<BUILD_INTERFACE:$<$<COMPILE_LANGUAGE:CXX>:${flags}>>")
 
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)

@@ -26,7 +26,7 @@ function(bolide_version_target)
   add_custom_target(bolide_version_source
     COMMAND "${CMAKE_COMMAND}" "-DSOURCE_DIR=${PROJECT_SOURCE_DIR}" "-DOUTPUT=${output}"
       "-DTEMPLATE=${PROJECT_SOURCE_DIR}/cmake/version.cc.in" "-DVERSION=${PROJECT_VERSION}"
-      "-DCOMPILER=${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}" "-DISAS=${isas}" "-DCUDA=none"
+      "-DCOMPILER=${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}" "-DISAS=${isas}" "-DCUDA=${BOLIDE_CUDA_VERSION}"
       "-DBUILD_TYPE=${CMAKE_BUILD_TYPE}" "-DSANITIZE=${BOLIDE_SANITIZE}"
       -P "${PROJECT_SOURCE_DIR}/cmake/BolideVersion.cmake"
     BYPRODUCTS "${output}" COMMENT "Checking which commit this is" VERBATIM)

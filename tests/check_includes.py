@@ -24,6 +24,10 @@ FORBIDDEN = [
     (r"src/engine/scheduler", r"device/|chrono$|thread$|mutex$|random$", "the scheduler sees no device, clock, thread or chance"),
     (r"src/(?!device/cuda/|comm/|kernels/.*\.cuh?$)", r"(cuda|cublas|cudnn|cufft|nccl|nvrtc|nvml|cub/|cute/|cutlass/)",
      "only device/cuda, comm and kernels/*/*.cu include CUDA headers"),
+    (r"src/(?!device/cuda/|comm/|kernels/(.*_cuda\.cc|common/cuda\.h)$)", r"device/cuda/",
+     "only device/cuda, comm and kernels' *_cuda.cc see how a stream is a CUDA stream"),
+    (r"src/.*\.cuh?$", r"(fmt/|base/|ir/|device/|kernels/kernel\.h|kernels/common/(cuda|launch)\.h|variant$|vector$|string$|functional$|memory$)",
+     ".cu files include CUDA's headers and plain data alone: each is compiled once for every architecture"),
     (r"src/(?!cli/)", r"CLI/", "only cli sees flags"),
     (r"src/(?!server/)", r"boost/(beast|asio)|grpcpp/", "only server sees HTTP and gRPC"),
     (r"src/.*_(avx2|avx512|vnni|avx512bf16|amx)\.cc$",
@@ -84,6 +88,8 @@ def self_test():
         "src/kernels/b.cc": ['#include "ir/graph.h"', "never a Graph"],
         "src/passes/c.cc": ['#include "kernels/batch.h"', "passes may not include kernels"],
         "src/text/d.cc": ["#include <cuda_runtime.h>", "CUDA headers"],
+        "src/kernels/x/d.cc": ['#include "device/cuda/c.h"', "a CUDA stream"],
+        "src/kernels/x/d.cu": ['#include "ir/type.h"', "plain data alone"],
         "src/text/e.cc": ["#include <CLI/CLI.hpp>", "only cli"],
         "src/kernels/f_avx512.cc": ["#include <vector>", "no STL"],
         "src/engine/g.cc": ['const char* home = std::getenv("HOME");', "knobs.cc"],
@@ -95,6 +101,7 @@ def self_test():
     }
     good = {"src/ir/type.h": '#include "tensor/t.h"', "src/ir/graph.h": "", "src/tensor/t.h": "#include <vector>", "src/kernels/batch.h": "",
             "src/base/knobs.cc": "std::getenv(name);", "src/kernels/x/y.cu": "#include <cuda_runtime.h>",
+            "src/device/cuda/c.h": "", "src/kernels/x/y_cuda.cc": '#include "device/cuda/c.h"',
             "src/eval/z.cc": '#include "ir/graph.h"'}
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)

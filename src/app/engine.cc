@@ -279,7 +279,7 @@ Result<EngineReport> build_engine(const std::filesystem::path& model, const std:
                                   const ModelOptions& options, const FunctionRef<void(PackProgress)>* progress) {
   if (is_engine(model)) return error(Code::kInvalid, fmt::format("{}: is an engine already", model.string()));
   BOLIDE_TRY(may_replace(engine));
-  BOLIDE_TRY(const auto device, make_cpu_device(options.threads, options.isa));
+  BOLIDE_TRY(const auto device, make_device(options));
   BOLIDE_TRY(const Prepared prepared, prepare_checkpoint(model, options, device->info()));
   BOLIDE_TRY(const Tokenizer tokenizer,
              make_tokenizer(prepared.loaded).context(model.string()));  // a broken one is refused now

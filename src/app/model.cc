@@ -97,6 +97,17 @@ Result<Graph> build_graph(const LoadedModel& loaded, ComputeMode dtype, int64_t*
   return build_decoder(spec, *family, *loaded.weights, dtype);
 }
 
+Result<std::unique_ptr<Device>> make_device(const ModelOptions& options) {
+  if (options.device == DeviceKind::kCpu) return make_cpu_device(options.threads, options.isa);
+  CudaOptions cuda = options.cuda;
+  cuda.threads = options.threads;
+  BOLIDE_TRY(const auto device, make_cuda_device(cuda));
+  return error(Code::kUnsupported,
+               fmt::format("--device cuda: {} is there, but this bolide has kernels only for a part "
+                           "of a model yet; use --device cpu",
+                           device->info().name));
+}
+
 const KernelRegistry& kernels_for(const ModelOptions& options) {
   return options.deterministic ? batch_invariant_cpu_kernels() : cpu_kernels();
 }
@@ -137,7 +148,7 @@ Result<WeightStore> make_weights(const Prepared& prepared, const DeviceInfo& dev
 Result<Model> open_model(const std::filesystem::path& path, const ModelOptions& options,
                          const FunctionRef<void(PackProgress)>* progress) {
   const auto start = Clock::now();
-  BOLIDE_TRY(std::unique_ptr<Device> device, make_cpu_device(options.threads, options.isa));
+  BOLIDE_TRY(std::unique_ptr<Device> device, make_device(options));
   const bool engine = is_engine(path);
   BOLIDE_TRY(Prepared prepared,
              engine ? read_engine(path, options) : prepare_checkpoint(path, options, device->info()));

@@ -18,8 +18,10 @@ namespace bolide {
 
 struct ModelOptions {
   std::filesystem::path config;  // read in place of the folder's config.json
-  int threads = 0;               // 0: the cores this cgroup may use
-  std::optional<Isa> isa;        // a lower level than the processor has
+  DeviceKind device = DeviceKind::kCpu;
+  CudaOptions cuda;        // for DeviceKind::kCuda; its threads are those below
+  int threads = 0;         // 0: the cores this cgroup may use
+  std::optional<Isa> isa;  // a lower level than the processor has
   ComputeMode dtype = ComputeMode::kAuto;
   int32_t context = 0;  // tokens a sequence may hold; 0: the model's own, at most 4096
   int32_t sequences = 1;
@@ -63,6 +65,9 @@ Result<Model> open_model(const std::filesystem::path& path, const ModelOptions& 
 
 // The graph of a loaded checkpoint, before any pass; and how many positions it was made for.
 Result<Graph> build_graph(const LoadedModel& loaded, ComputeMode dtype, int64_t* context_max = nullptr);
+
+// The device that the options name. Errors are those of make_cpu_device and make_cuda_device.
+Result<std::unique_ptr<Device>> make_device(const ModelOptions& options);
 
 Result<Tokenizer> make_tokenizer(const LoadedModel& loaded);
 

@@ -2,15 +2,31 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
+
 namespace bolide {
+
+namespace {
+
+// "auto", "cpu", "cuda" or "cuda:N".
+Result<> set_device(std::string_view text, ModelOptions& options) {
+  options.device = text == "auto" ? auto_device() : text == "cpu" ? DeviceKind::kCpu : DeviceKind::kCuda;
+  if (text == "auto" || text == "cpu" || text == "cuda") return {};
+  std::string_view digits = text;
+  if (digits.starts_with("cuda:")) {
+    digits.remove_prefix(5);
+    const auto [end, status] = std::from_chars(digits.data(), digits.data() + digits.size(), options.cuda.index);
+    if (status == std::errc() && end == digits.data() + digits.size() && options.cuda.index >= 0) return {};
+  }
+  return error(Code::kInvalid, fmt::format("--device {}: expected auto, cpu, cuda or cuda:N", text));
+}
+
+}  // namespace
 
 Result<ModelOptions> to_model_options(const ModelConfigFlags& flags) {
   ModelOptions options;
-  if (flags.device.starts_with("cuda")) {
-    BOLIDE_TRY(const auto device, make_cuda_device(0));
-  } else if (flags.device != "auto" && flags.device != "cpu") {
-    return error(Code::kInvalid, fmt::format("--device {}: expected auto, cpu, cuda or cuda:N", flags.device));
-  }
+  BOLIDE_TRY(set_device(flags.device, options));
+  options.cuda.libraries = flags.cuda_libs;
   options.config = flags.config;
   options.threads = flags.threads;
   if (!flags.isa.empty()) {

@@ -13,6 +13,7 @@ namespace bolide {
 // How a model is opened: every command that runs one has these flags, the C++ API these words.
 struct ModelConfigFlags {
   std::string device = "auto";
+  std::string cuda_libs;
   int32_t threads = 0;
   std::string isa;
   std::string dtype = "auto";
@@ -27,6 +28,10 @@ struct ModelConfigFlags {
 
 inline constexpr Option<ModelConfigFlags> kModelOptions[] = {
     {"device", &ModelConfigFlags::device, {}, "where to run: auto, cpu, cuda or cuda:N"},
+    {"cuda_libs",
+     &ModelConfigFlags::cuda_libs,
+     {},
+     "folder in which cuBLASLt, cuDNN, NVML and NCCL are looked for first; empty: only where they usually are"},
     {"threads", &ModelConfigFlags::threads, {.min = 0, .max = 1024}, "threads; 0: the cores this cgroup may use"},
     {"isa",
      &ModelConfigFlags::isa,

@@ -30,6 +30,18 @@ Result<Knobs> read_knobs(FunctionRef<const char*(const char* variable)> environm
   return knobs;
 }
 
+std::vector<std::filesystem::path> folders_of(const char* variable) {
+  std::vector<std::filesystem::path> folders;
+  const char* text = std::getenv(variable);
+  std::string_view rest = text == nullptr ? "" : text;
+  while (!rest.empty()) {
+    const std::string_view folder = rest.substr(0, rest.find(':'));
+    if (!folder.empty()) folders.emplace_back(folder);
+    rest.remove_prefix(std::min(rest.size(), folder.size() + 1));
+  }
+  return folders;
+}
+
 std::string list_knobs(const Knobs& knobs) {
   Knobs copy = knobs;
   std::vector<BoundOption> options = bind_options(copy, kKnobs);

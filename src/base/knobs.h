@@ -5,7 +5,9 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
+#include <vector>
 
 #include "base/function_ref.h"
 #include "base/options.h"
@@ -25,6 +27,9 @@ inline constexpr Option<Knobs> kKnobs[] = {
 // kInvalid names the variable and its range. The first form asks the process's environment.
 Result<Knobs> read_knobs();
 Result<Knobs> read_knobs(FunctionRef<const char*(const char* variable)> environment);
+
+// The folders of a variable that holds a list of them separated by colons, such as PATH; empty if it is not set.
+std::vector<std::filesystem::path> folders_of(const char* variable);
 
 // One knob a line: variable, value, range, sentence.
 std::string list_knobs(const Knobs& knobs);

@@ -168,7 +168,7 @@ void print_text(const BenchFlags& flags, const Model& model, const Measured& m, 
 Result<> bench(const BenchFlags& flags, const Version& version) {
   BOLIDE_TRY(ModelOptions options, to_model_options(flags.model));
   if (flags.machine) {
-    BOLIDE_TRY(const auto device, make_cpu_device(options.threads, options.isa));
+    BOLIDE_TRY(const auto device, make_device(options));
     Workers workers(device->info().threads);
     const MachineRoofs roofs = measure_machine(workers, device->info().cpu);
     fmt::print("{}\n", flags.json ? roofs.to_json() : roofs.to_text());

@@ -111,7 +111,7 @@ void print_graph(std::string_view title, const Graph& graph, bool full) {
 }
 
 Result<> inspect_graph(const LoadedModel& loaded, const ModelOptions& options, bool full) {
-  BOLIDE_TRY(const auto device, make_cpu_device(options.threads, options.isa));
+  BOLIDE_TRY(const auto device, make_device(options));
   BOLIDE_TRY(Graph graph, build_graph(loaded, options.dtype));
   print_graph("as built", graph, full);
   const PassContext context{&cpu_kernels(), &device->info()};

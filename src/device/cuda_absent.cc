@@ -3,7 +3,7 @@
 
 namespace bolide {
 
-Result<std::unique_ptr<Device>> make_cuda_device(int) {
+Result<std::unique_ptr<Device>> make_cuda_device(const CudaOptions&) {
   return error(Code::kUnavailable, "--device cuda: this bolide was built without CUDA; use --device cpu");
 }
 

@@ -67,6 +67,9 @@ struct Packing {
 };
 
 // One execution. in[i] of a packed weight has data = the packed bytes and the weight's own shape, dtype and quant.
+// A launch of a CUDA kernel enqueues: every view, the workspace and what `batch` points to is memory of the device
+// (batch.h says which fields), and may be written by work that is enqueued before; shapes and sizes are host values. So
+// a launch decides by sizes alone, never by contents, and can be captured.
 struct Launch {
   const Op* op = nullptr;
   std::span<const TensorView> in, out;

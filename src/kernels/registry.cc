@@ -15,7 +15,7 @@ KernelRegistry::KernelRegistry(const KernelRegistry& all, bool (*keep)(const Ker
 std::vector<const Kernel*> KernelRegistry::candidates(const Problem& problem) const {
   std::vector<const Kernel*> found;
   for (const Kernel* kernel : kernels_)
-    if (kernel->supports(problem)) found.push_back(kernel);
+    if (kernel->device == problem.device->id.kind && kernel->supports(problem)) found.push_back(kernel);
   return found;
 }
 

@@ -20,9 +20,10 @@ Result<KvCache> KvCache::make(const KvLayout& layout, Device& device) {
         fmt::format("a KV cache of {} layers of {} heads of {} dims and {} blocks of {} tokens cannot be made; "
                     "ask for a smaller --context",
                     layout.layers, layout.kv_heads, layout.head_dim, layout.blocks, layout.block_tokens));
-  auto memory = device.allocate(bytes).context(
-      fmt::format("KV cache for {} tokens ({}); a smaller --context or --kv-type bf16 needs less",
-                  int64_t{layout.blocks} * layout.block_tokens, to_string(layout.dtype)));
+  auto memory =
+      device.allocate(bytes, Memory::kDevice)
+          .context(fmt::format("KV cache for {} tokens ({}); a smaller --context or --kv-type bf16 needs less",
+                               int64_t{layout.blocks} * layout.block_tokens, to_string(layout.dtype)));
   BOLIDE_TRY(Buffer buffer, std::move(memory));
   return KvCache(layout, std::move(buffer));
 }

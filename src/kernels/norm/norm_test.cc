@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "kernels/testing/harness.h"
+#include "tensor/half.h"
 
 namespace bolide {
 namespace {
@@ -91,8 +92,47 @@ TEST(Norm, AllKernelsMatchTheOracle) {
   EXPECT_FALSE(ran.empty());
 }
 
+// bf16 activations, which only GPUs have: the sum is stored as bf16, and the norm is that of the stored sum.
+TEST(Norm, BF16OnDevice) {
+  if (!testing::runs_on_device()) GTEST_SKIP() << "needs a GPU";
+  uint64_t seed = std::random_device{}();
+  testing::Hooks h;
+  h.oracle = [](const Case& c, std::span<const Operand> in) {
+    const auto* add = std::get_if<AddRmsNorm>(&c.op);
+    if (add == nullptr) return oracle(c, in);
+    std::vector<Operand> sum{in[0], in[2]};
+    for (size_t i = 0; i < sum[0].values.size(); ++i)
+      sum[0].values[i] = bf16_to_f32(f32_to_bf16(in[0].values[i] + in[1].values[i]));
+    Case norm = c;
+    norm.op = RmsNorm{add->eps, 0};
+    return std::vector<std::vector<double>>{{sum[0].values.begin(), sum[0].values.end()}, oracle(norm, sum)[0]};
+  };
+  // One rounding of the result: 2^-9 of a value, and values reach 150 times the root mean square.
+  h.bound = [](const Case&, const Kernel&) { return Bound{3e-3, 0.4}; };
+  std::vector<std::string> ran;
+  for (const int64_t tokens : {1, 5, 130})
+    for (const int64_t width : {2, 15, 64, 576, 4096, 8200, 16384}) {
+      if (tokens * width > 200000) continue;
+      const ValueType x{DType::kBF16, nullptr, {Symbol::kTokens, width}}, w = f32({width});
+      for (const int64_t padding : {0, 3, 8}) {
+        SCOPED_TRACE(seed);
+        const auto check = [&](const char* name, Op op, std::vector<ValueType> in, std::vector<int> weights,
+                               size_t outs) {
+          Case c{name, std::move(op), std::move(in), std::move(weights), {{tokens, 1, 1}}, seed++, padding};
+          c.out.assign(outs, x);
+          EXPECT_EQ("", testing::check_kernels(norm_kernels(), c, h, &ran));
+        };
+        check("rms", RmsNorm{1e-5f, 0}, {x, w}, {1}, 1);
+        check("add", AddRmsNorm{1e-6f}, {x, x, w}, {2}, 2);
+        if (width >= 10) check("layer", LayerNorm{1e-5f}, {x, w, w}, {1, 2}, 1);
+      }
+    }
+  EXPECT_FALSE(ran.empty());
+}
+
 // A token's result does not depend on the tokens beside it.
 TEST(Norm, RowsAreIndependent) {
+  BOLIDE_CPU_ONLY();
   for (const Kernel& kernel : norm_kernels()) {
     const DeviceInfo here = testing::this_machine(2);
     const std::vector<ValueType> layer = {f32({Symbol::kTokens, 200}), f32({200}), f32({200})};

@@ -1,10 +1,15 @@
 // Checks every kernel of a list against an f64 oracle: fresh random inputs, poisoned outputs and workspaces, guard
 // bands, one and two threads, every run twice and bit-compared. Part of the test program only.
 //
+// In bolide_gpu_tests the same cases run on a GPU, by the GPU's kernels: operands, guard bands and batch are copied
+// there, poison too, and everything comes back to be compared. The tests of an op are part of that program once its
+// folder has a *_cuda.cc; what of them is for the CPU alone says BOLIDE_CPU_ONLY().
+//
 // Use: describe a Case, give the oracle and the bound, EXPECT_EQ(check_kernels(...), "").
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <random>
 #include <span>
@@ -23,7 +28,9 @@ struct Case {
   std::vector<int> weights;  // operands that are weights: packed as the kernel asks, one-dimensional ones as f32
   SymbolValues sizes;        // also the bucket
   uint64_t seed = 1;
-  int64_t stride_padding = 0;  // NaN columns after each row of the f32 matrices that are not weights; outputs too
+  int64_t stride_padding = 0;  // NaN columns after each row of the f32 and bf16 matrices that are not weights; outputs
+                               // too
+  std::vector<ValueType> out;  // empty: what the op's shape function says of f32 activations
 };
 
 struct Operand {
@@ -64,6 +71,19 @@ struct Hooks {
 // passed over; `ran`, if given, receives the names of the others.
 std::string check_kernels(std::span<const Kernel> kernels, const Case& test_case, const Hooks& hooks,
                           std::vector<std::string>* ran = nullptr);
+
+// On a device (its kernels instead of the lists that tests name), or back on the CPU with nullptr.
+void run_on(Device* device);
+bool runs_on_device();
+// Skips the rest of a test that is about the CPU's kernels.
+#define BOLIDE_CPU_ONLY() \
+  if (::bolide::testing::runs_on_device()) GTEST_SKIP() << "about the CPU's kernels"
+struct KernelResult {
+  int cases = 0, failures = 0;
+  Bound worst;  // what was measured, not what was allowed
+};
+// By kernel: what the device showed so far.
+const std::map<std::string_view, KernelResult>& results();
 
 // Packs, unpacks and compares with the source bit for bit; empty or what went wrong.
 std::string check_round_trip(const Packing& packing, const Operand& weight, Workers& workers);

@@ -1,55 +1,23 @@
 #include "kernels/testing/harness.h"
-#include "ir/graph.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
 
 #include "base/check.h"
+#include "ir/graph.h"
+#include "kernels/registry.h"
+#include "kernels/testing/device_twin.h"
+#include "kernels/testing/guarded.h"
 #include "tensor/block_codec.h"
 #include "tensor/half.h"
 
 namespace bolide::testing {
 namespace {
-
-constexpr size_t kGuard = 4096;
-constexpr std::byte kGuardByte{0xa5};
-constexpr std::byte kPoison{0xff};  // NaN in every float type
-
-// Memory filled with NaN, with a guard band before it and, at its end rounded up to 64 bytes, a page that faults when
-// it is read or written.
-class Guarded {
- public:
-  explicit Guarded(size_t bytes) : bytes_(bytes) {
-    const size_t rounded = round_up(bytes, 64);
-    front_ = round_up(rounded + kGuard, kPage);
-    void* memory = mmap(nullptr, front_ + kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    BOLIDE_CHECK(memory != MAP_FAILED, "{} bytes", front_ + kPage);
-    memory_ = static_cast<std::byte*>(memory);
-    std::fill(memory_, memory_ + front_, kGuardByte);
-    BOLIDE_CHECK(mprotect(memory_ + front_, kPage, PROT_NONE) == 0, "mprotect");
-    data_ = memory_ + front_ - rounded;
-    std::fill(data_, data_ + bytes, kPoison);
-  }
-  Guarded(const Guarded&) = delete;
-  ~Guarded() { munmap(memory_, front_ + kPage); }
-  std::byte* data() const { return data_; }
-  MutableBytes bytes() const { return {data_, bytes_}; }
-  bool intact() const {
-    const auto kept = [](std::byte b) { return b == kGuardByte; };
-    return std::all_of(memory_, data_, kept) && std::all_of(data_ + bytes_, memory_ + front_, kept);
-  }
-
- private:
-  static constexpr size_t kPage = 4096;
-  size_t bytes_, front_ = 0;
-  std::byte* memory_ = nullptr;
-  std::byte* data_ = nullptr;
-};
 
 class PoolStream : public Stream {
  public:
@@ -58,10 +26,19 @@ class PoolStream : public Stream {
     std::memcpy(dst.data, src.data, row_bytes(src.dtype, src.quant, src.cols()) * static_cast<size_t>(src.rows()));
     return {};
   }
+  Result<> fill(MutableBytes memory, std::byte value) override {
+    std::fill(memory.begin(), memory.end(), value);
+    return {};
+  }
+  Result<> record(Event&) override { return unsupported(); }
+  Result<> wait(const Event&) override { return unsupported(); }
+  Result<std::unique_ptr<Captured>> capture(std::function<Result<>(Stream&)>) override { return unsupported(); }
   Result<> synchronize() override { return {}; }
   Workers& workers() override { return workers_; }
 
  private:
+  static Error unsupported() { return error(Code::kUnsupported, "the harness's stream only runs kernels"); }
+
   Workers& workers_;
 };
 
@@ -99,14 +76,18 @@ struct Arena {
 
 Guarded& hold(Arena& arena, size_t bytes) { return *arena.memory.emplace_back(std::make_unique<Guarded>(bytes)); }
 
+bool is_activation(DType dtype) { return dtype == DType::kF32 || dtype == DType::kBF16; }
+
 // A matrix with `padding` NaN columns after each row.
 TensorView strided_copy(Arena& arena, const Operand& operand, int64_t padding) {
   const int64_t k = operand.shape[-1], rows = operand.shape.elements() / k;
-  TensorView view =
-      make_view(hold(arena, static_cast<size_t>(rows * (k + padding)) * 4).data(), DType::kF32, operand.shape);
+  const auto size = static_cast<int64_t>(bits_of(operand.type.dtype)) / 8;
+  TensorView view = make_view(hold(arena, static_cast<size_t>(rows * (k + padding) * size)).data(), operand.type.dtype,
+                              operand.shape);
   view.row_stride = k + padding;
   for (int64_t i = 0; i < rows; ++i)
-    std::memcpy(view.row<float>(i), operand.natural.data() + i * k * 4, static_cast<size_t>(k) * 4);
+    std::memcpy(view.data + i * view.row_stride * size, operand.natural.data() + i * k * size,
+                static_cast<size_t>(k * size));
   return view;
 }
 
@@ -137,7 +118,7 @@ Result<> prepare(Arena& arena, const Kernel& kernel, const Problem& problem, con
       Guarded& packed = hold(arena, bytes);
       BOLIDE_TRY(pack_into(*packing, operand, packed.bytes(), workers));
       arena.in.push_back(make_view(packed.data(), operand.type.dtype, operand.shape, operand.type.quant));
-    } else if (!weight && operand.type.dtype == DType::kF32 && operand.shape.rank == 2) {
+    } else if (!weight && is_activation(operand.type.dtype) && operand.shape.rank == 2) {
       arena.in.push_back(strided_copy(arena, operand, test_case.stride_padding));
     } else {
       Guarded& copy = hold(arena, operand.natural.size());
@@ -148,7 +129,7 @@ Result<> prepare(Arena& arena, const Kernel& kernel, const Problem& problem, con
   for (const ValueType& type : problem.out) {
     const Shape shape = type.at(problem.sizes);
     const int64_t columns = shape.rank == 0 ? 1 : shape[-1];
-    const int64_t padding = type.dtype == DType::kF32 && shape.rank == 2 ? test_case.stride_padding : 0;
+    const int64_t padding = is_activation(type.dtype) && shape.rank == 2 ? test_case.stride_padding : 0;
     const auto rows = columns == 0 ? 0 : shape.elements() / columns;
     TensorView view = make_view(nullptr, type.dtype, shape);
     if (type.dtype != DType::kNone)
@@ -160,13 +141,19 @@ Result<> prepare(Arena& arena, const Kernel& kernel, const Problem& problem, con
   return {};
 }
 
+double read(const TensorView& view, int64_t row, int64_t column) {
+  switch (view.dtype) {
+    case DType::kF32: return static_cast<double>(view.row<float>(row)[column]);
+    case DType::kBF16: return static_cast<double>(bf16_to_f32(view.row<uint16_t>(row)[column]));
+    default: return static_cast<double>(view.row<int32_t>(row)[column]);
+  }
+}
+
 std::vector<double> read(const TensorView& view) {
   std::vector<double> values;
   if (view.dtype == DType::kNone) return values;
   for (int64_t i = 0; i < view.rows(); ++i)
-    for (int64_t j = 0; j < view.cols(); ++j)
-      values.push_back(view.dtype == DType::kF32 ? static_cast<double>(view.row<float>(i)[j])
-                                                 : static_cast<double>(view.row<int32_t>(i)[j]));
+    for (int64_t j = 0; j < view.cols(); ++j) values.push_back(read(view, i, j));
   return values;
 }
 
@@ -178,8 +165,13 @@ void poison(const Arena& arena) {
   std::fill(arena.workspace->bytes().begin(), arena.workspace->bytes().end(), kPoison);
 }
 
-// Empty, or how `got` misses `expected`.
-std::string compare(std::span<const double> got, std::span<const double> expected, bool exact, const Bound& bound) {
+// The device that kernels run on and what it showed; null: the CPU, kernels of the list at hand.
+Device* device_under_test = nullptr;
+std::map<std::string_view, KernelResult> results_under_test;
+
+// Empty, or how `got` misses `expected`; `seen` keeps the largest of what was measured.
+std::string compare(std::span<const double> got, std::span<const double> expected, bool exact, const Bound& bound,
+                    Bound& seen) {
   if (got.size() != expected.size()) return fmt::format("{} values, oracle has {}", got.size(), expected.size());
   double error2 = 0, expected2 = 0, largest = 0;
   size_t worst = 0;
@@ -199,6 +191,8 @@ std::string compare(std::span<const double> got, std::span<const double> expecte
   if (error2 == 0) return "";
   const double rms = std::sqrt(expected2 / static_cast<double>(got.size()));
   const double relative = std::sqrt(error2 / expected2);
+  seen.relative_l2 = std::max(seen.relative_l2, relative);
+  seen.largest_error = std::max(seen.largest_error, largest / rms);
   if (relative <= bound.relative_l2 && largest <= bound.largest_error * rms) return "";
   return fmt::format("relative L2 {:.3g} (bound {:.3g}), largest error {:.3g} rms at [{}] (bound {:.3g}): {} for {}",
                      relative, bound.relative_l2, largest / rms, worst, bound.largest_error, got[worst],
@@ -229,12 +223,35 @@ struct OwnedProblem {
 };
 
 std::string set_problem(OwnedProblem& owned, const Case& test_case, int threads, Isa isa) {
-  auto out = infer_types(test_case.op, test_case.in);
-  if (!out) return out.error().text;
-  owned.out = *std::move(out);
-  owned.device = this_machine(threads, isa);
+  owned.out = test_case.out;
+  if (owned.out.empty()) {
+    auto out = infer_types(test_case.op, test_case.in);
+    if (!out) return out.error().text;
+    owned.out = *std::move(out);
+  }
+  owned.device = device_under_test != nullptr ? device_under_test->info() : this_machine(threads, isa);
   owned.problem = Problem{&test_case.op, test_case.in, owned.out, test_case.sizes, &owned.device};
   return "";
+}
+
+// The launch on the device under test: everything goes there, guard bands and all, and comes back to where it was.
+Result<> launch_there(const Kernel& kernel, Launch launch, Arena& arena) {
+  BOLIDE_TRY(const std::unique_ptr<Stream> stream, device_under_test->make_stream());
+  DeviceTwin twin(*device_under_test, *stream);
+  for (const auto& memory : arena.memory) BOLIDE_TRY(twin.add(memory->all()));
+  BOLIDE_TRY(twin.add(arena.workspace->all()));
+  const std::vector<TensorView> in = twin.there(arena.in), out = twin.there(arena.out);
+  launch.in = in;
+  launch.out = out;
+  launch.workspace = {twin.there(launch.workspace.data()), launch.workspace.size()};
+  BatchInputs batch;
+  if (launch.batch != nullptr) {
+    BOLIDE_TRY(batch, twin.there(*launch.batch));
+    launch.batch = &batch;
+  }
+  BOLIDE_TRY(kernel.launch(launch, *stream));
+  BOLIDE_TRY(stream->synchronize());
+  return twin.fetch();
 }
 
 std::vector<std::vector<double>> launch_once(const Kernel& kernel, const Case& test_case, const Hooks& hooks,
@@ -242,8 +259,9 @@ std::vector<std::vector<double>> launch_once(const Kernel& kernel, const Case& t
   poison(arena);
   if (hooks.reset) hooks.reset();
   const Tactic tactic;
-  const Launch launch{&test_case.op, arena.in, arena.out, arena.workspace->bytes(), &tactic, hooks.batch};
-  if (auto result = kernel.launch(launch, stream); !result) *failure = result.error().text;
+  Launch launch{&test_case.op, arena.in, arena.out, arena.workspace->bytes(), &tactic, hooks.batch};
+  auto result = device_under_test == nullptr ? kernel.launch(launch, stream) : launch_there(kernel, launch, arena);
+  if (!result) *failure = result.error().text;
   std::vector<std::vector<double>> values;
   for (const TensorView& view : arena.out) values.push_back(read(view));
   if (hooks.extra) {
@@ -254,15 +272,15 @@ std::vector<std::vector<double>> launch_once(const Kernel& kernel, const Case& t
                       std::all_of(arena.memory.begin(), arena.memory.end(), [](const auto& m) { return m->intact(); });
   if (failure->empty() && !intact) *failure = "wrote outside its buffers";
   for (const TensorView& view : arena.out)
-    for (int64_t i = 0; view.dtype == DType::kF32 && i < view.rows(); ++i)
+    for (int64_t i = 0; is_activation(view.dtype) && i < view.rows(); ++i)
       for (int64_t j = view.cols(); j < view.row_stride; ++j)
-        if (failure->empty() && !std::isnan(view.row<float>(i)[j])) *failure = "wrote between the rows of its output";
+        if (failure->empty() && !std::isnan(read(view, i, j))) *failure = "wrote between the rows of its output";
   return values;
 }
 
 std::string check_kernel(const Kernel& kernel, const OwnedProblem& owned, const Case& test_case, const Hooks& hooks,
                          std::span<const Operand> operands, const std::vector<std::vector<double>>& expected,
-                         Workers& workers) {
+                         Workers& workers, Bound& seen) {
   Arena arena;
   if (auto result = prepare(arena, kernel, owned.problem, test_case, operands, workers); !result)
     return result.error().text;
@@ -275,13 +293,36 @@ std::string check_kernel(const Kernel& kernel, const OwnedProblem& owned, const 
   for (size_t i = 0; i < first.size(); ++i) {
     const bool exact = i < arena.out.size() && arena.out[i].dtype == DType::kI32;
     if (i < arena.out.size() && arena.out[i].dtype == DType::kNone) continue;
-    if (std::string miss = compare(first[i], expected[i], exact, bound); !miss.empty())
+    if (std::string miss = compare(first[i], expected[i], exact, bound, seen); !miss.empty())
       return fmt::format("output {}: {}", i, miss);
   }
   const auto second = launch_once(kernel, test_case, hooks, arena, stream, &failure);
   if (!failure.empty()) return "second run: " + failure;
   if (!same_bits(first, second)) return "two runs differ";
   return "";
+}
+
+// check_kernels on the device under test: its own kernels for the problem, not those of the list.
+std::string check_there(const Case& test_case, const Hooks& hooks, std::span<const Operand> operands,
+                        const std::vector<std::vector<double>>& expected, std::vector<std::string>* ran) {
+  static Workers workers(1);
+  OwnedProblem owned;
+  if (std::string refusal = set_problem(owned, test_case, 1, Isa::kScalar); !refusal.empty())
+    return fmt::format("{}: {}\n", test_case.name, refusal);
+  std::string failures;
+  for (const Kernel* kernel : cuda_kernels().candidates(owned.problem)) {
+    if (hooks.skip && hooks.skip(*kernel)) continue;
+    KernelResult& result = results_under_test[kernel->name];
+    ++result.cases;
+    const std::string failure =
+        check_kernel(*kernel, owned, test_case, hooks, operands, expected, workers, result.worst);
+    if (!failure.empty()) {
+      ++result.failures;
+      failures += fmt::format("{}, {}, seed {}: {}\n", test_case.name, kernel->name, test_case.seed, failure);
+    }
+    if (ran != nullptr) ran->emplace_back(kernel->name);
+  }
+  return failures;
 }
 
 }  // namespace
@@ -361,6 +402,7 @@ std::string check_kernels(std::span<const Kernel> kernels, const Case& test_case
   if (hooks.fill) hooks.fill(operands);
   const auto expected = hooks.oracle(test_case, operands);
 
+  if (device_under_test != nullptr) return check_there(test_case, hooks, operands, expected, ran);
   std::string failures;
   std::vector<const Kernel*> done;
   for (const Isa isa : isa_levels()) {
@@ -372,8 +414,9 @@ std::string check_kernels(std::span<const Kernel> kernels, const Case& test_case
       for (const Kernel& kernel : kernels) {
         if (std::find(done.begin(), done.end(), &kernel) != done.end()) continue;
         if (!kernel.supports(owned.problem) || (hooks.skip && hooks.skip(kernel))) continue;
+        Bound seen;
         const std::string failure =
-            check_kernel(kernel, owned, test_case, hooks, operands, expected, threads == 1 ? one : two);
+            check_kernel(kernel, owned, test_case, hooks, operands, expected, threads == 1 ? one : two, seen);
         if (!failure.empty())
           failures += fmt::format("{}, {}, isa {}, {} threads: {}\n", test_case.name, kernel.name, to_string(isa),
                                   threads, failure);
@@ -385,6 +428,10 @@ std::string check_kernels(std::span<const Kernel> kernels, const Case& test_case
     for (const Kernel* kernel : done) ran->emplace_back(kernel->name);
   return failures;
 }
+
+void run_on(Device* device) { device_under_test = device; }
+bool runs_on_device() { return device_under_test != nullptr; }
+const std::map<std::string_view, KernelResult>& results() { return results_under_test; }
 
 std::string check_round_trip(const Packing& packing, const Operand& weight, Workers& workers) {
   const size_t bytes = packing.bytes(weight.type);
@@ -454,6 +501,7 @@ Result<> add_off(const Launch& launch, Stream& stream) {
 }
 
 TEST(Harness, CatchesWrongKernels) {
+  BOLIDE_CPU_ONLY();
   const Case test_case{.name = "add",
                        .op = Add{},
                        .in = {f32({Symbol::kTokens, 5}), f32({Symbol::kTokens, 5})},

@@ -1,0 +1,99 @@
+#include "device/cuda/cuda_stream.h"
+
+#include <cuda_runtime_api.h>
+
+#include "device/cuda/cuda_event.h"
+
+namespace bolide {
+namespace {
+
+class CudaCaptured final : public Captured {
+ public:
+  CudaCaptured(std::shared_ptr<CudaState> state, cudaGraphExec_t graph) : state_(std::move(state)), graph_(graph) {}
+  CudaCaptured(const CudaCaptured&) = delete;
+  ~CudaCaptured() override { cudaGraphExecDestroy(graph_); }
+
+  Result<> launch(Stream& stream) override {
+    BOLIDE_TRY(state_->enter());
+    return state_->check(cudaGraphLaunch(graph_, as_cuda(stream).handle()), "cudaGraphLaunch");
+  }
+
+ private:
+  std::shared_ptr<CudaState> state_;
+  cudaGraphExec_t graph_;
+};
+
+}  // namespace
+
+CudaEvent::~CudaEvent() { cudaEventDestroy(event_); }
+
+Result<> CudaEvent::synchronize() {
+  BOLIDE_TRY(state_->enter());
+  return state_->check(cudaEventSynchronize(event_), "cudaEventSynchronize");
+}
+
+Result<double> CudaEvent::seconds_since(const Event& earlier) const {
+  BOLIDE_TRY(state_->enter());
+  float ms = 0;
+  BOLIDE_TRY(state_->check(cudaEventElapsedTime(&ms, static_cast<const CudaEvent&>(earlier).event_, event_),
+                           "cudaEventElapsedTime"));
+  return double{ms} / 1e3;
+}
+
+// Work may still refer to memory that is freed next.
+CudaStream::~CudaStream() {
+  if (!state_->enter()) return;
+  cudaStreamSynchronize(stream_);
+  cudaStreamDestroy(stream_);
+}
+
+Result<> CudaStream::copy(TensorView dst, TensorView src) {
+  BOLIDE_CHECK(dst.dtype == src.dtype && dst.shape == src.shape, "copy between {} and {}", to_string(dst.shape),
+               to_string(src.shape));
+  BOLIDE_TRY(state_->enter());
+  const size_t bytes = static_cast<size_t>(src.rows()) * row_bytes(src.dtype, src.quant, src.cols());
+  return state_->check(cudaMemcpyAsync(dst.data, src.data, bytes, cudaMemcpyDefault, stream_), "cudaMemcpyAsync");
+}
+
+Result<> CudaStream::fill(MutableBytes memory, std::byte value) {
+  BOLIDE_TRY(state_->enter());
+  return state_->check(cudaMemsetAsync(memory.data(), static_cast<int>(value), memory.size(), stream_),
+                       "cudaMemsetAsync");
+}
+
+Result<> CudaStream::record(Event& event) {
+  BOLIDE_TRY(state_->enter());
+  return state_->check(cudaEventRecord(static_cast<CudaEvent&>(event).handle(), stream_), "cudaEventRecord");
+}
+
+Result<> CudaStream::wait(const Event& event) {
+  BOLIDE_TRY(state_->enter());
+  return state_->check(cudaStreamWaitEvent(stream_, static_cast<const CudaEvent&>(event).handle(), 0),
+                       "cudaStreamWaitEvent");
+}
+
+Result<std::unique_ptr<Captured>> CudaStream::capture(std::function<Result<>(Stream&)> body) {
+  BOLIDE_TRY(state_->enter());
+  BOLIDE_TRY(
+      state_->check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture"));
+  auto done = body(*this);
+  cudaGraph_t graph = nullptr;
+  auto ended = state_->check(cudaStreamEndCapture(stream_, &graph), "cudaStreamEndCapture");
+  const std::unique_ptr<CUgraph_st, void (*)(cudaGraph_t)> owner(graph, [](cudaGraph_t g) {
+    if (g != nullptr) cudaGraphDestroy(g);
+  });
+  BOLIDE_TRY(std::move(done));
+  BOLIDE_TRY(std::move(ended));
+  cudaGraphExec_t ready = nullptr;
+  BOLIDE_TRY(state_->check(cudaGraphInstantiate(&ready, graph, 0), "cudaGraphInstantiate"));
+  auto captured = std::make_unique<CudaCaptured>(state_, ready);
+  BOLIDE_TRY(state_->check(cudaGraphUpload(ready, stream_), "cudaGraphUpload"));
+  return std::unique_ptr<Captured>(std::move(captured));
+}
+
+Result<> CudaStream::synchronize() {
+  BOLIDE_TRY(state_->enter());
+  return state_->check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+}
+
+}  // namespace bolide

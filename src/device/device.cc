@@ -1,0 +1,15 @@
+#include "device/device.h"
+
+namespace bolide {
+
+Result<> copy_bytes(Stream& stream, MutableBytes dst, Bytes src) {
+  BOLIDE_CHECK(dst.size() == src.size(), "a copy of {} bytes to {}", src.size(), dst.size());
+  const Shape shape{static_cast<int64_t>(src.size())};
+  return stream.copy(make_view(dst.data(), DType::kU8, shape),
+                     make_view(const_cast<std::byte*>(src.data()), DType::kU8, shape));
+}
+
+// The one place that decides. The GPU's lists do not have every op yet, so it has to be asked for by name.
+DeviceKind auto_device() { return DeviceKind::kCpu; }
+
+}  // namespace bolide

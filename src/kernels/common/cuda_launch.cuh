@@ -1,0 +1,119 @@
+// What .cu files share: launching, 16-byte accesses, conversions, sums over warps and blocks. Only CUDA's own headers,
+// which keeps a .cu file at a few seconds.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+#include <nv/target>
+
+#include <cstdint>
+
+#include "kernels/common/cuda_target.h"
+
+namespace bolide::cuda {
+
+inline constexpr int kWarp = 32;
+
+inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Launches kernel(arguments...). Every kernel launched so must call wait_for_previous() before it touches what other
+// kernels write or read. Returns a cudaError_t; an empty grid is no error.
+template <class... Parameters, class... Arguments>
+int launch(const CudaTarget& target, void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes,
+           Arguments&&... arguments) {
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0) return cudaSuccess;
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = target.stream;
+  config.attrs = &attribute;
+  config.numAttrs = target.dependent_launch() ? 1 : 0;
+  return cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
+}
+
+// Waits until the kernel before this one has ended and its writes can be seen. What does not depend on it (weights) may
+// be fetched earlier.
+__device__ __forceinline__ void wait_for_previous() {
+  NV_IF_TARGET(NV_PROVIDES_SM_90, (asm volatile("griddepcontrol.wait;" :: : "memory");))
+}
+// Lets the next kernel's blocks start as this one's leave room; they still wait for its end.
+__device__ __forceinline__ void let_next_start() {
+  NV_IF_TARGET(NV_PROVIDES_SM_90, (asm volatile("griddepcontrol.launch_dependents;" :: : "memory");))
+}
+
+__device__ __forceinline__ float widen(float x) { return x; }
+__device__ __forceinline__ float widen(__nv_bfloat16 x) { return __bfloat162float(x); }
+__device__ __forceinline__ float widen(__half x) { return __half2float(x); }
+
+// Rounds to nearest, ties to even.
+template <class T>
+__device__ __forceinline__ T narrow(float x);
+template <>
+__device__ __forceinline__ float narrow<float>(float x) {
+  return x;
+}
+template <>
+__device__ __forceinline__ __nv_bfloat16 narrow<__nv_bfloat16>(float x) {
+  return __float2bfloat16_rn(x);
+}
+template <>
+__device__ __forceinline__ __half narrow<__half>(float x) {
+  return __float2half_rn(x);
+}
+
+// kCount neighbours, moved by one access.
+template <class T, int kCount = 16 / sizeof(T)>
+struct alignas(sizeof(T) * kCount) Pack {
+  T value[kCount];
+};
+
+template <class P, class T>
+__device__ __forceinline__ P load(const T* p) {
+  return *reinterpret_cast<const P*>(p);
+}
+template <class P, class T>
+__device__ __forceinline__ void store(T* p, const P& pack) {
+  *reinterpret_cast<P*>(p) = pack;
+}
+// Of memory that no kernel writes and that is read once: weights. 16 bytes, past L1.
+template <class T>
+__device__ __forceinline__ Pack<T> load_weights(const T* p) {
+  Pack<T> pack;
+  auto* w = reinterpret_cast<uint32_t*>(&pack);
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3])
+               : "l"(p));
+  return pack;
+}
+
+// True if rows of these matrices can be moved `bytes` at a time: on the host.
+inline bool is_aligned(const void* data, int64_t stride_bytes, int64_t bytes) {
+  return reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(bytes) == 0 && stride_bytes % bytes == 0;
+}
+
+// The sum over the warp, in every lane; its order is fixed.
+__device__ __forceinline__ float warp_sum(float x) {
+#pragma unroll
+  for (int step = kWarp / 2; step > 0; step /= 2) x += __shfl_xor_sync(0xffffffffu, x, step);
+  return x;
+}
+
+// The sum over a block of up to 1024 threads (a multiple of 32), in every thread. `scratch`: 32 floats of shared
+// memory, free again after the next __syncthreads() of all.
+__device__ __forceinline__ float block_sum(float x, float* scratch) {
+  const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int warps = static_cast<int>(blockDim.x) / kWarp;
+  x = warp_sum(x);
+  if (lane == 0) scratch[warp] = x;
+  __syncthreads();
+  x = warp_sum(lane < warps ? scratch[lane] : 0.f);
+  __syncthreads();
+  return x;
+}
+
+}  // namespace bolide::cuda
