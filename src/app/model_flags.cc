@@ -2,14 +2,35 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
+
 namespace bolide {
+namespace {
+
+constexpr int32_t kCudaIndexMax = 255;  // no machine has more
+
+// "cuda" is "cuda:0".
+Result<int32_t> cuda_index(std::string_view device) {
+  if (device == "cuda") return 0;
+  const std::string_view prefix = "cuda:";
+  int32_t index = -1;
+  if (device.starts_with(prefix)) {
+    const char* end = device.data() + device.size();
+    const auto [stop, failure] = std::from_chars(device.data() + prefix.size(), end, index);
+    if (failure != std::errc() || stop != end) index = -1;
+  }
+  if (index >= 0 && index <= kCudaIndexMax) return index;
+  return error(Code::kInvalid, fmt::format("--device {:.60}: expected auto, cpu, cuda, or cuda:N with N from 0 to {}",
+                                           device, kCudaIndexMax));
+}
+
+}  // namespace
 
 Result<ModelOptions> to_model_options(const ModelConfigFlags& flags) {
   ModelOptions options;
-  if (flags.device.starts_with("cuda")) {
-    BOLIDE_TRY(const auto device, make_cuda_device(0));
-  } else if (flags.device != "auto" && flags.device != "cpu") {
-    return error(Code::kInvalid, fmt::format("--device {}: expected auto, cpu, cuda or cuda:N", flags.device));
+  if (flags.device != "auto" && flags.device != "cpu") {
+    BOLIDE_TRY(const int32_t index, cuda_index(flags.device));
+    BOLIDE_TRY(const auto device, make_cuda_device(index));
   }
   options.config = flags.config;
   options.threads = flags.threads;

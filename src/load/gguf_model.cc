@@ -269,6 +269,7 @@ Result<LoadedModel> load_gguf(std::shared_ptr<const GgufSource> source) {
   model.tokenizer.gguf = std::move(tokenizer);
   BOLIDE_TRY(const auto chat_template, header.string("tokenizer.chat_template", label));
   model.chat_template = chat_template.value_or("");
+  model.chat_template_file = label;
   return model;
 }
 

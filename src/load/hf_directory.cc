@@ -108,13 +108,22 @@ Result<std::string> template_in(const std::string& text, const Path& path) {
   return std::string();
 }
 
-Result<std::string> read_chat_template(const Path& folder, const std::string& tokenizer_config) {
-  if (const Path file = folder / "chat_template.jinja"; is_there(file)) return read_file(file);
-  BOLIDE_TRY(auto text, template_in(tokenizer_config, folder / "tokenizer_config.json"));
-  if (!text.empty()) return text;
-  const Path file = folder / "chat_template.json";
-  BOLIDE_TRY(const auto json, read_if_there(file));
-  return template_in(json, file);
+// From the first of the files that has one.
+Result<> read_chat_template(const Path& folder, LoadedModel* model) {
+  Path file = folder / "chat_template.jinja";
+  if (is_there(file)) {
+    BOLIDE_TRY(model->chat_template, read_file(file, kTokenizerConfigBytesMax));
+  } else {
+    file = folder / "tokenizer_config.json";
+    BOLIDE_TRY(model->chat_template, template_in(model->tokenizer.tokenizer_config_json, file));
+  }
+  if (model->chat_template.empty()) {
+    file = folder / "chat_template.json";
+    BOLIDE_TRY(const auto json, read_if_there(file));
+    BOLIDE_TRY(model->chat_template, template_in(json, file));
+  }
+  if (!model->chat_template.empty()) model->chat_template_file = file.string();
+  return {};
 }
 
 }  // namespace
@@ -142,7 +151,7 @@ Result<LoadedModel> load_hf_directory(const Path& folder, const LoadOptions& opt
   BOLIDE_TRY(model.tokenizer.tokenizer_json, read_if_there(folder / "tokenizer.json"));
   BOLIDE_TRY(model.tokenizer.tokenizer_config_json, read_if_there(folder / "tokenizer_config.json"));
   BOLIDE_TRY(model.tokenizer.tokenizer_model, read_if_there(folder / "tokenizer.model"));
-  BOLIDE_TRY(model.chat_template, read_chat_template(folder, model.tokenizer.tokenizer_config_json));
+  BOLIDE_TRY(read_chat_template(folder, &model));
   return model;
 }
 
