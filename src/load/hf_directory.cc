@@ -96,8 +96,10 @@ Result<std::string> template_in(const std::string& text, const Path& path) {
     return error(Code::kInvalid, fmt::format("{}: is larger than {} bytes or nests deeper than {}", path.string(),
                                              kTokenizerConfigBytesMax, kJsonNestingMax));
   const Json root = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (root.is_discarded() || !root.is_object())
-    return error(Code::kInvalid, fmt::format("{}: is no valid JSON object", path.string()));
+  if (root.is_discarded())
+    return error(Code::kInvalid, fmt::format("{}: {}", path.string(), describe_json_error(text)));
+  if (!root.is_object())
+    return error(Code::kInvalid, fmt::format("{}: is {}, expected an object", path.string(), root.type_name()));
   const auto it = root.find("chat_template");
   if (it == root.end()) return std::string();
   if (it->is_string()) return it->get<std::string>();

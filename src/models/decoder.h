@@ -106,6 +106,8 @@ Result<Graph> build_decoder(const DecoderSpec& spec, const Family& family, const
 
 // Fields that most families share, read the way Llama's config.json has them.
 Result<DecoderSpec> parse_llama_like(const ModelConfig& config);
+// Tokens that a layer with a sliding window sees; 0: all.
+Result<int64_t> read_sliding_window(const ModelConfig& config);
 // Rotary tables of a RopeConfig for head dim D (all of transformers' rope types).
 Result<RopeSpec> make_rope(const RopeConfig& config, int64_t head_dim, int64_t context_max);
 
