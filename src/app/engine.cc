@@ -284,8 +284,7 @@ Result<EngineReport> build_engine(const std::filesystem::path& model, const std:
   sizes.value = {options.tokens_per_step, options.sequences, options.sequences};
   int repacked = 0;
   BOLIDE_TRY(const auto uses, choose_packings(prepared.graph, kernels_for(options), device->info(), sizes));
-  auto made = make_weights(prepared, uses, device->info(), &repacked, progress).context(model.string());
-  BOLIDE_TRY(const WeightStore weights, std::move(made));
+  BOLIDE_TRY(const WeightStore weights, make_weights(prepared, uses, device->info(), &repacked, progress));
 
   const LoadedModel& loaded = prepared.loaded;
   Json about = {{"name", loaded.name},

@@ -83,7 +83,7 @@ Result<Tokenizer> make_tokenizer(const LoadedModel& loaded) {
   } else if (!assets.tokenizer_model.empty()) {
     BOLIDE_TRY(spec, parse_tokenizer_model(as_bytes(assets.tokenizer_model)).context("tokenizer.model"));
   } else {
-    return error(Code::kNotFound, "there is no tokenizer (tokenizer.json or tokenizer.model)");
+    return error(Code::kNotFound, "there is no tokenizer: tokenizer.json and tokenizer.model are missing or empty");
   }
   if (!assets.tokenizer_config_json.empty())
     BOLIDE_TRY(apply_tokenizer_config(spec, assets.tokenizer_config_json).context("tokenizer_config.json"));
@@ -126,11 +126,12 @@ Result<WeightStore> make_weights(const Prepared& prepared, std::span<const Weigh
                                  const FunctionRef<void(PackProgress)>* progress) {
   Workers workers(device.threads);
   *repacked = 0;
-  auto made = prepared.loaded.weights != nullptr
-                  ? WeightStore::pack(prepared.graph, uses, *prepared.loaded.weights, workers, progress)
-                  : WeightStore::adopt(prepared.graph, uses, prepared.packed, workers, repacked);
-  BOLIDE_TRY(WeightStore weights, std::move(made));
-  weights.set_label(prepared.loaded.path.string());
+  const WeightSource* source = prepared.loaded.weights.get();
+  const std::string label = source != nullptr ? source->label() : prepared.loaded.path.string();
+  auto made = source != nullptr ? WeightStore::pack(prepared.graph, uses, *source, workers, progress)
+                                : WeightStore::adopt(prepared.graph, uses, prepared.packed, workers, repacked);
+  BOLIDE_TRY(WeightStore weights, std::move(made).context(label));
+  weights.set_label(label);
   return weights;
 }
 
@@ -197,8 +198,7 @@ Result<Model> open_model(const std::filesystem::path& path, const ModelOptions& 
 
   const auto packing = Clock::now();
   int repacked = 0;
-  auto packed = make_weights(prepared, uses, device->info(), &repacked, progress).context(path.string());
-  BOLIDE_TRY(WeightStore weights, std::move(packed));
+  BOLIDE_TRY(WeightStore weights, make_weights(prepared, uses, device->info(), &repacked, progress));
   if (repacked > 0)
     log::warning("engine was made for another processor: replanned and repacked",
                  {{"weights", repacked}, {"processor", device->info().name}});

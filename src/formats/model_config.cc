@@ -152,7 +152,7 @@ Result<int64_t> ModelConfig::integer_in(std::string_view key, int64_t least, int
 
 std::string range_problem(double value, NumberRange range) {
   if (value >= range.least && value <= range.most) return {};
-  return fmt::format("is {}, expected {} to {}", value, range.least, range.most);
+  return fmt::format("is {}, expected {:g} to {:g}", value, range.least, range.most);
 }
 
 Result<std::optional<double>> ModelConfig::optional_number_in(std::string_view key, NumberRange range) const {

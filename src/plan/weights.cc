@@ -64,7 +64,9 @@ Result<StoredWeight> store_vector(const Value& weight, const Opened& opened, Sto
     decode_row(opened.data[i].info.dtype, nullptr, opened.runs[i].data, count, out);
     for (int64_t j = 0; j < count; ++j)
       if (!std::isfinite(out[j]))
-        return error(Code::kInvalid, fmt::format("{}: element {} is {}", weight.parts[i].tensor, j, out[j]));
+        return error(Code::kInvalid, fmt::format("{}element {} is {}: the checkpoint is damaged; download it again",
+                                                 weight.parts.size() == 1 ? "" : weight.parts[i].tensor + ": ",
+                                                 weight.parts[i].begin + j, out[j]));
     out += count;
   }
   stored.view = make_view(nullptr, DType::kF32, Shape{opened.rows.rows});
