@@ -68,7 +68,11 @@ Result<> perplexity(const EvalFlags& flags) {
   const PerplexityOptions options{flags.window, flags.skip, flags.windows};
   prepare_options(options, &open);
   BOLIDE_TRY(const std::string text, read_text(flags.other));
-  BOLIDE_TRY(Model model, open_with_progress(flags.path, open));
+  const auto check_text = [&](const ModelOutline& outline) {
+    return text_suffices(outline.tokenizer, text, options).context(flags.other);
+  };
+  const OutlineCheck check(check_text);
+  BOLIDE_TRY(Model model, open_with_progress(flags.path, open, &check));
   ProgressLine line;
   const auto show = [&](const PerplexityProgress& p) {
     line.show(fmt::format("window {}/{}, perplexity {:.4f}", p.windows_done, p.windows, p.perplexity));

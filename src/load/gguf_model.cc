@@ -91,7 +91,10 @@ Result<Json> rope_fields(const Reader& from, const GgufSource& source, int64_t h
   BOLIDE_TRY(const auto theta, from.number("rope.freq_base", kRopeThetaRange));
   rope["rope_theta"] = theta.value_or(10000.0);
   BOLIDE_TRY(const auto rotated, from.integer("rope.dimension_count"));
-  if (rotated && *rotated > 0 && *rotated < head_dim)
+  if (rotated && (*rotated < 2 || *rotated > head_dim || *rotated % 2 != 0))
+    return error(Code::kInvalid, fmt::format("{}: {}: is {}, expected an even number from 2 to the head's size, {}",
+                                             source.label(), from.key("rope.dimension_count"), *rotated, head_dim));
+  if (rotated && *rotated < head_dim)
     rope["partial_rotary_factor"] = static_cast<double>(*rotated) / static_cast<double>(head_dim);
   BOLIDE_TRY(const auto original, from.integer("rope.scaling.original_context_length"));
   if (original && *original > 0) rope["original_max_position_embeddings"] = *original;

@@ -31,6 +31,7 @@ R range(Interpreter& in, const Value&, Args& args) {
     items.push_back(Value::integer_of(at));
     if (__builtin_add_overflow(at, step, &at)) break;
   }
+  items.shrink_to_fit();
   BOLIDE_TRY(in.heap().step(items.size() * sizeof(Value)));
   return in.heap().list(std::move(items), Flavour::kRange);
 }
