@@ -83,12 +83,14 @@ Result<std::string> read_prompt() {
 
 // Tokenising takes many times the memory of the text. Of a long prompt a beginning is tokenised first, which says
 // whether the whole can fit: what follows it changes its last few tokens at most.
-Result<> length_may_fit(const Tokenizer& tokenizer, std::string_view prompt, int32_t context) {
+Result<> length_may_fit(const Tokenizer& tokenizer, const Conversation& conversation, int32_t context) {
   constexpr size_t kShortBytes = 1u << 20, kTokenBytes = 8, kSlack = 64;
   size_t bytes = std::max(kShortBytes, static_cast<size_t>(context) * kTokenBytes);
+  BOLIDE_TRY(const std::string prompt, conversation.render());
   if (prompt.size() <= bytes) return {};
   while ((static_cast<unsigned char>(prompt[bytes]) & 0xC0) == 0x80) --bytes;  // not inside a character
-  BOLIDE_TRY(const auto ids, tokenizer.encode(prompt.substr(0, bytes), {.add_special = false}).context("prompt"));
+  BOLIDE_TRY(const auto ids,
+             tokenizer.encode(std::string_view(prompt).substr(0, bytes), {.add_special = false}).context("prompt"));
   if (ids.size() < static_cast<size_t>(context) + kSlack) return {};
   return error(Code::kInvalid, fmt::format("the prompt of {:.1f} MB has more than {} tokens, the context holds {} with "
                                            "the answer; shorten it or raise --context",
@@ -164,10 +166,10 @@ GenerateRequest make_request(const CLI::App& app, const RunFlags& flags, const M
 Result<std::vector<int32_t>> encode_question(const ModelOutline& outline, const RunFlags& flags,
                                              std::optional<ChatTemplate> chat_template,
                                              const nlohmann::ordered_json& variables, const std::string& prompt) {
-  BOLIDE_TRY(length_may_fit(outline.tokenizer, prompt, outline.context));
   Conversation conversation(outline.tokenizer, std::move(chat_template), variables);
   if (!flags.system.empty()) conversation.add("system", flags.system);
   conversation.add("user", prompt);
+  BOLIDE_TRY(length_may_fit(outline.tokenizer, conversation, outline.context));
   int dropped = 0;
   BOLIDE_TRY(auto ids, conversation.encode(INT32_MAX, &dropped));
   BOLIDE_TRY(prompt_fits(ids.size(), outline.context));
@@ -203,6 +205,7 @@ Result<GenerateResult> answer(const Model& model, Generator& generator, Conversa
                               GenerateRequest& request, const RunFlags& flags) {
   int dropped = 0;
   const int32_t context = model.runner->options().context;
+  BOLIDE_TRY(length_may_fit(model.tokenizer, conversation, context));
   BOLIDE_TRY(request.prompt, conversation.encode(prompt_room(flags, context), &dropped));
   if (dropped > 0 && static_cast<int64_t>(request.prompt.size()) < context)
     std::fprintf(stderr, "[the context is full: the oldest %d messages were dropped]\n", dropped);
