@@ -145,7 +145,7 @@ Expected<LanguageModel> LanguageModel::open(const std::filesystem::path& path, c
   const auto opened = [&]() -> Result<std::unique_ptr<Impl>> {
     BOLIDE_TRY(const ModelOptions model_options, to_model_options(options));
     BOLIDE_TRY(Model model, open_model(path, model_options, options.on_progress ? &reference : nullptr));
-    BOLIDE_TRY(auto chat_template, choose_template(model.chat_template, {}, /*raw=*/false));
+    BOLIDE_TRY(auto chat_template, choose_template(model.chat_template, model.chat_template_file, {}, /*raw=*/false));
     return std::make_unique<Impl>(std::move(model), std::move(chat_template));
   };
   auto impl = opened();

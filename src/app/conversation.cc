@@ -47,8 +47,8 @@ Result<std::vector<int32_t>> Conversation::encode(int32_t tokens_max, int* dropp
   }
 }
 
-Result<std::optional<ChatTemplate>> choose_template(const std::string& model_template, const std::string& file,
-                                                    bool raw) {
+Result<std::optional<ChatTemplate>> choose_template(const std::string& model_template, const std::string& model_file,
+                                                    const std::string& file, bool raw) {
   if (raw) return std::optional<ChatTemplate>();
   if (!file.empty()) {
     BOLIDE_TRY(std::string source, read_file(file, 4u << 20));
@@ -56,7 +56,7 @@ Result<std::optional<ChatTemplate>> choose_template(const std::string& model_tem
     return std::optional(std::move(parsed));
   }
   if (model_template.empty()) return std::optional<ChatTemplate>();
-  BOLIDE_TRY(ChatTemplate parsed, ChatTemplate::parse(model_template, "the model's chat template"));
+  BOLIDE_TRY(ChatTemplate parsed, ChatTemplate::parse(model_template, model_file + ": chat template"));
   return std::optional(std::move(parsed));
 }
 

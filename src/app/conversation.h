@@ -38,9 +38,10 @@ class Conversation {
   nlohmann::ordered_json messages_ = nlohmann::ordered_json::array();
 };
 
-// The model's template, or the file's; std::nullopt with `raw` or if there is none.
-Result<std::optional<ChatTemplate>> choose_template(const std::string& model_template, const std::string& file,
-                                                    bool raw);
+// The template of the model, which is in `model_file`, or that of `file`, if given; std::nullopt with `raw` or if there
+// is none.
+Result<std::optional<ChatTemplate>> choose_template(const std::string& model_template, const std::string& model_file,
+                                                    const std::string& file, bool raw);
 
 // "key=value" flags: a value that reads as JSON (true, 3, "x") is that, anything else a string.
 Result<nlohmann::ordered_json> template_variables(const std::vector<std::string>& flags);

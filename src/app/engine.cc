@@ -233,6 +233,7 @@ Result<Prepared> read_sections(const EngineFile& file, const std::filesystem::pa
     loaded.name = about["name"].get<std::string>();
   BOLIDE_TRY(loaded.generation, read_generation_config(&generation, config));
   BOLIDE_TRY(loaded.chat_template, text_section(file, "template"));
+  loaded.chat_template_file = path.string();
   BOLIDE_TRY(loaded.tokenizer, read_tokenizer(tokenizer));
   BOLIDE_TRY(loaded.tokenizer.tokenizer_model, text_section(file, "tokenizer_model"));
   if (loaded.tokenizer.gguf.has_value()) {
@@ -286,7 +287,8 @@ Result<EngineReport> build_engine(const std::filesystem::path& model, const std:
   SymbolValues sizes;
   sizes.value = {options.tokens_per_step, options.sequences, options.sequences};
   int repacked = 0;
-  BOLIDE_TRY(const WeightStore weights, make_weights(prepared, device->info(), sizes, &repacked, options, progress));
+  BOLIDE_TRY(const auto uses, choose_packings(prepared.graph, kernels_for(options), device->info(), sizes));
+  BOLIDE_TRY(const WeightStore weights, make_weights(prepared, uses, device->info(), &repacked, progress));
 
   const LoadedModel& loaded = prepared.loaded;
   Json about = {{"name", loaded.name},

@@ -45,8 +45,9 @@ void leave_inputs_alone(Graph& graph);
 // The steps that open_model and build_engine share (model.cc).
 Result<Prepared> prepare_checkpoint(const std::filesystem::path& path, const ModelOptions& options,
                                     const DeviceInfo& device);
-Result<WeightStore> make_weights(const Prepared& prepared, const DeviceInfo& device, const SymbolValues& sizes,
-                                 int* repacked, const ModelOptions& options,
+// The weights in the layouts of `uses` (choose_packings).
+Result<WeightStore> make_weights(const Prepared& prepared, std::span<const WeightStore::Use> uses,
+                                 const DeviceInfo& device, int* repacked,
                                  const FunctionRef<void(PackProgress)>* progress);
 
 }  // namespace bolide

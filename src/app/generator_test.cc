@@ -154,8 +154,11 @@ TEST(Generator, CancelEndsTheAnswerAfterTheRunningStep) {
   EXPECT_EQ(result->finish, FinishReason::kCancelled);
   EXPECT_LT(result->tokens.size(), 20u);
   EXPECT_TRUE(std::equal(result->tokens.begin(), result->tokens.end(), all.tokens.begin()));
-  // Before the first step: nothing.
-  EXPECT_TRUE(generate(generator, wanted).tokens.empty());
+  // Before the first step: nothing, and nothing is said to have been computed.
+  const auto nothing = generate(generator, wanted);
+  EXPECT_TRUE(nothing.tokens.empty());
+  EXPECT_EQ(nothing.timings.prompt_tokens, 8);
+  EXPECT_EQ(nothing.timings.computed_tokens, 0);
   cancel = false;
   EXPECT_EQ(generate(generator, wanted).tokens, all.tokens);
 }

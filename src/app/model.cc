@@ -83,7 +83,7 @@ Result<Tokenizer> make_tokenizer(const LoadedModel& loaded) {
   } else if (!assets.tokenizer_model.empty()) {
     BOLIDE_TRY(spec, parse_tokenizer_model(as_bytes(assets.tokenizer_model)).context("tokenizer.model"));
   } else {
-    return error(Code::kNotFound, "there is no tokenizer (tokenizer.json or tokenizer.model)");
+    return error(Code::kNotFound, "there is no tokenizer: tokenizer.json and tokenizer.model are missing or empty");
   }
   if (!assets.tokenizer_config_json.empty())
     BOLIDE_TRY(apply_tokenizer_config(spec, assets.tokenizer_config_json).context("tokenizer_config.json"));
@@ -134,27 +134,47 @@ RunnerOptions runner_options_of(const ModelOptions& options, int64_t context_max
   return runner;
 }
 
-Result<WeightStore> make_weights(const Prepared& prepared, const DeviceInfo& device, const SymbolValues& sizes,
-                                 int* repacked, const ModelOptions& options,
+Result<WeightStore> make_weights(const Prepared& prepared, std::span<const WeightStore::Use> uses,
+                                 const DeviceInfo& device, int* repacked,
                                  const FunctionRef<void(PackProgress)>* progress) {
   Workers workers(device.threads);
-  BOLIDE_TRY(const auto uses, choose_packings(prepared.graph, kernels_for(options), device, sizes));
   *repacked = 0;
-  if (prepared.loaded.weights != nullptr)
-    return WeightStore::pack(prepared.graph, uses, *prepared.loaded.weights, workers, progress);
-  return WeightStore::adopt(prepared.graph, uses, prepared.packed, workers, repacked);
+  const WeightSource* source = prepared.loaded.weights.get();
+  const std::string label = source != nullptr ? source->label() : prepared.loaded.path.string();
+  auto made = source != nullptr ? WeightStore::pack(prepared.graph, uses, *source, workers, progress)
+                                : WeightStore::adopt(prepared.graph, uses, prepared.packed, workers, repacked);
+  BOLIDE_TRY(WeightStore weights, std::move(made).context(label));
+  weights.set_label(label);
+  return weights;
 }
 
-Result<Model> open_model(const std::filesystem::path& path, const ModelOptions& options,
-                         const FunctionRef<void(PackProgress)>* progress) {
-  const auto start = Clock::now();
+namespace {
+
+// A model that is read and checked, its weights still where the file has them.
+struct Read {
+  std::unique_ptr<Device> device;
+  Prepared prepared;
+  Tokenizer tokenizer;
+  GraphFacts facts;
+  int64_t context_max;
+  RunnerOptions runner;
+  PlanSet::Limits limits;
+  std::vector<WeightStore::Use> uses;
+};
+
+// The cache's memory and that of the packed weights: refused here, a request has cost nothing.
+Result<> memory_suffices(const Read& read) {
+  BOLIDE_TRY(const KvLayout layout, cache_layout(read.facts, read.runner));
+  const bool packs = read.prepared.loaded.weights != nullptr;
+  return KvCache::check(layout, *read.device, packs ? WeightStore::packed_bytes(read.prepared.graph, read.uses) : 0);
+}
+
+Result<Read> read_model(const std::filesystem::path& path, const ModelOptions& options, const OutlineCheck* check) {
   BOLIDE_TRY(std::unique_ptr<Device> device, make_device(options));
-  const bool engine = is_engine(path);
   BOLIDE_TRY(Prepared prepared,
-             engine ? read_engine(path, options) : prepare_checkpoint(path, options, device->info()));
+             is_engine(path) ? read_engine(path, options) : prepare_checkpoint(path, options, device->info()));
   if (!options.round_inputs) leave_inputs_alone(prepared.graph);
-  LoadedModel& loaded = prepared.loaded;
-  BOLIDE_TRY(Tokenizer tokenizer, make_tokenizer(loaded).context(path.string()));
+  BOLIDE_TRY(Tokenizer tokenizer, make_tokenizer(prepared.loaded).context(path.string()));
   BOLIDE_TRY(const GraphFacts facts, facts_of(prepared.graph).context(path.string()));
   BOLIDE_TRY(vocab_fits(tokenizer, facts.vocab, path.string()));
   const int64_t context_max = facts.positions > 0 ? facts.positions : prepared.context_max;
@@ -162,17 +182,39 @@ Result<Model> open_model(const std::filesystem::path& path, const ModelOptions& 
     return error(Code::kInvalid, fmt::format("{}: a context of {} tokens is asked for, but the model has learned "
                                              "positions for {} and cannot go beyond: ask for no more",
                                              path.string(), options.context, facts.positions));
-  const RunnerOptions runner_options = runner_options_of(options, context_max);
+  const RunnerOptions runner = runner_options_of(options, context_max);
+  if (check != nullptr) BOLIDE_TRY((*check)({prepared.loaded, tokenizer, facts.vocab, runner.context}));
   PlanSet::Limits limits;
-  limits.sizes[Symbol::kTokens] = runner_options.tokens_per_step;
-  limits.sizes[Symbol::kSequences] = runner_options.sequences;
-  limits.sizes[Symbol::kRows] = options.rows_max > 0 ? options.rows_max : runner_options.sequences;
+  limits.sizes[Symbol::kTokens] = runner.tokens_per_step;
+  limits.sizes[Symbol::kSequences] = runner.sequences;
+  limits.sizes[Symbol::kRows] = options.rows_max > 0 ? options.rows_max : runner.sequences;
+  BOLIDE_TRY(
+      auto uses,
+      choose_packings(prepared.graph, kernels_for(options), device->info(), limits.sizes).context(path.string()));
+  Read read{std::move(device), std::move(prepared), std::move(tokenizer), facts, context_max, runner, limits,
+            std::move(uses)};
+  BOLIDE_TRY(memory_suffices(read));
+  return read;
+}
+
+}  // namespace
+
+Result<> outline_model(const std::filesystem::path& path, const ModelOptions& options, const OutlineCheck& check) {
+  BOLIDE_TRY(read_model(path, options, &check));
+  return {};
+}
+
+Result<Model> open_model(const std::filesystem::path& path, const ModelOptions& options,
+                         const FunctionRef<void(PackProgress)>* progress, const OutlineCheck* check) {
+  const auto start = Clock::now();
+  BOLIDE_TRY(Read read, read_model(path, options, check));
+  auto& [device, prepared, tokenizer, facts, context_max, runner_options, limits, uses] = read;
+  LoadedModel& loaded = prepared.loaded;
+  const bool engine = loaded.weights == nullptr;
 
   const auto packing = Clock::now();
   int repacked = 0;
-  auto packed =
-      make_weights(prepared, device->info(), limits.sizes, &repacked, options, progress).context(path.string());
-  BOLIDE_TRY(WeightStore weights, std::move(packed));
+  BOLIDE_TRY(WeightStore weights, make_weights(prepared, uses, device->info(), &repacked, progress));
   if (repacked > 0)
     log::warning("engine was made for another processor: replanned and repacked",
                  {{"weights", repacked}, {"processor", device->info().name}});
@@ -188,6 +230,7 @@ Result<Model> open_model(const std::filesystem::path& path, const ModelOptions& 
                loaded.config,
                loaded.generation,
                loaded.chat_template,
+               loaded.chat_template_file,
                std::move(device),
                std::move(tokenizer),
                std::make_unique<Runner>(std::move(runner)),

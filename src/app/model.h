@@ -48,7 +48,8 @@ struct Model {
   std::string format;  // "gguf", "safetensors", "engine"
   ModelConfig config;
   GenerationConfig generation;
-  std::string chat_template;  // Jinja, or empty
+  std::string chat_template;       // Jinja, or empty
+  std::string chat_template_file;  // that it is from
   std::unique_ptr<Device> device;
   Tokenizer tokenizer;
   std::unique_ptr<Runner> runner;
@@ -59,9 +60,24 @@ struct Model {
   int repacked = 0;  // weights of an engine that this processor wants in another layout
 };
 
+// What is known of a model before its weights are packed.
+struct ModelOutline {
+  const LoadedModel& loaded;
+  const Tokenizer& tokenizer;
+  int64_t vocab = 0;    // of the logits
+  int32_t context = 0;  // tokens that a sequence may hold
+};
+// Sees the outline; its error ends the opening there: what cannot be answered should cost neither the time nor the
+// memory of the weights.
+using OutlineCheck = FunctionRef<Result<>(const ModelOutline&)>;
+
 // Opens a GGUF file, a Hugging Face folder or an engine. Errors are for the user: which file, what, and the remedy.
 Result<Model> open_model(const std::filesystem::path& path, const ModelOptions& options,
-                         const FunctionRef<void(PackProgress)>* progress = nullptr);
+                         const FunctionRef<void(PackProgress)>* progress = nullptr,
+                         const OutlineCheck* check = nullptr);
+
+// Everything that open_model does before it packs weights, and `check`.
+Result<> outline_model(const std::filesystem::path& path, const ModelOptions& options, const OutlineCheck& check);
 
 // The graph of a loaded checkpoint, before any pass; and how many positions it was made for.
 Result<Graph> build_graph(const LoadedModel& loaded, ComputeMode dtype, int64_t* context_max = nullptr);

@@ -5,20 +5,31 @@
 #include <charconv>
 
 namespace bolide {
-
 namespace {
 
-// "auto", "cpu", "cuda" or "cuda:N".
+constexpr int32_t kCudaIndexMax = 255;  // no machine has more
+
+// "cuda" is "cuda:0".
+Result<int32_t> cuda_index(std::string_view device) {
+  if (device == "cuda") return 0;
+  const std::string_view prefix = "cuda:";
+  int32_t index = -1;
+  if (device.starts_with(prefix)) {
+    const char* end = device.data() + device.size();
+    const auto [stop, failure] = std::from_chars(device.data() + prefix.size(), end, index);
+    if (failure != std::errc() || stop != end) index = -1;
+  }
+  if (index >= 0 && index <= kCudaIndexMax) return index;
+  return error(Code::kInvalid, fmt::format("--device {:.60}: expected auto, cpu, cuda, or cuda:N with N from 0 to {}",
+                                           device, kCudaIndexMax));
+}
+
 Result<> set_device(std::string_view text, ModelOptions& options) {
   options.device = text == "auto" ? auto_device() : text == "cpu" ? DeviceKind::kCpu : DeviceKind::kCuda;
-  if (text == "auto" || text == "cpu" || text == "cuda") return {};
-  std::string_view digits = text;
-  if (digits.starts_with("cuda:")) {
-    digits.remove_prefix(5);
-    const auto [end, status] = std::from_chars(digits.data(), digits.data() + digits.size(), options.cuda.index);
-    if (status == std::errc() && end == digits.data() + digits.size() && options.cuda.index >= 0) return {};
+  if (text != "auto" && text != "cpu") {
+    BOLIDE_TRY(options.cuda.index, cuda_index(text));
   }
-  return error(Code::kInvalid, fmt::format("--device {}: expected auto, cpu, cuda or cuda:N", text));
+  return {};
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/engine.h"
+#include "app/model_flags.h"
 #include "app/test_models.h"
 #include "formats/test_files.h"
 
@@ -197,7 +198,7 @@ TEST(Refusals, WeightsThatAreNoNumbers) {
     auto model_or = open_model(model.path(), options);
     if (std::string_view(name) != "model.embed_tokens.weight") {
       ASSERT_FALSE(model_or.has_value()) << name;
-      expect_names(model_or.error().text, {name});
+      expect_names(model_or.error().text, {"model.safetensors", name});
       continue;
     }
     // A table whose rows are read as the file has them: found when the row is used, and the logits say so.
@@ -208,7 +209,83 @@ TEST(Refusals, WeightsThatAreNoNumbers) {
     request.tokens_max = 2;
     const auto result = generator.generate(request, [](std::string_view) {});
     ASSERT_FALSE(result.has_value());
-    expect_names(result.error().text, {"nan", "damaged"});
+    expect_names(result.error().text, {"model.safetensors", name, "row 0", "NaN", "damaged"});
+  }
+}
+
+TEST(Refusals, NumbersThatArithmeticCannotBear) {
+  Spoilt model("llama-bias");
+  const char* file = "config.json";
+  for (const double bad : {1e-300, 0., -1., 1e300}) {
+    expect_names(model.refusal({{"rope_theta", bad}}), {file, "rope_theta", "expected"});
+    expect_names(model.refusal({{"rms_norm_eps", bad}}), {file, "rms_norm_eps", "expected"});
+    expect_names(model.refusal({{"partial_rotary_factor", bad}}), {file, "partial_rotary_factor", "expected"});
+    for (const char* type : {"linear", "dynamic", "yarn"})
+      expect_names(model.refusal({{"rope_scaling", {{"type", type}, {"factor", bad}}}}), {file, "factor", "expected"});
+    for (const char* key : {"attention_factor", "beta_fast", "beta_slow"})
+      expect_names(model.refusal({{"rope_scaling", {{"type", "yarn"}, {"factor", 4}, {key, bad}}}}),
+                   {file, key, "expected"});
+  }
+  for (const double bad : {-1., 1e300})
+    expect_names(model.refusal({{"rope_scaling", {{"type", "yarn"}, {"factor", 4}, {"mscale", bad}}}}),
+                 {file, "mscale", "expected"});
+  EXPECT_EQ(model.refusal({{"rope_scaling", {{"type", "yarn"}, {"factor", 4}}}}), "");
+  expect_names(
+      model.refusal({{"rope_scaling", {{"type", "longrope"}, {"short_factor", {1, 1}}, {"long_factor", {1, 1}}}}}),
+      {file, "longrope", "2"});
+  expect_names(
+      model.refusal({{"rope_scaling", {{"type", "longrope"}, {"short_factor", {1, 1}}, {"long_factor", {1, 1e-300}}}}}),
+      {file, "long_factor[1]", "expected"});
+  Spoilt mistral("mistral-window");
+  expect_names(mistral.refusal({{"sliding_window", -5}}), {file, "sliding_window", "-5"});
+}
+
+TEST(Refusals, JsonThatDoesNotParseSaysWhere) {
+  for (const char* name : {"config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json"}) {
+    Spoilt model("llama-bias");
+    ASSERT_EQ(model.refusal(Json::object()), "");
+    std::ofstream(model.path() / name) << "{\n  \"\u00e9\": 1,\n  \"b\" 2}";
+    expect_names(model.refusal(), {name, "line 3, column 7", "'2'"});
+    std::ofstream(model.path() / name) << "{\n  \"a\": [1,";
+    expect_names(model.refusal(), {name, "line 2"});
+    std::ofstream(model.path() / name) << std::string(1000000, '[');
+    expect_names(model.refusal(), {name, "deeper"});
+  }
+}
+
+TEST(Refusals, ACheckSeesTheModelBeforeItsWeightsArePacked) {
+  size_t packed = 0;
+  const auto count = [&](PackProgress) { ++packed; };
+  const FunctionRef<void(PackProgress)> progress(count);
+  const auto refuse = [](const ModelOutline& outline) -> Result<> {
+    EXPECT_EQ(outline.vocab, 272);
+    return prompt_fits(1000, outline.context);
+  };
+  const OutlineCheck check(refuse);
+  ModelOptions options;
+  options.threads = 1;
+  options.context = 1000;
+  const auto model = open_model(golden_model("llama-bias"), options, &progress, &check);
+  ASSERT_FALSE(model.has_value());
+  expect_names(model.error().text, {"1000 tokens", "--context"});
+  EXPECT_EQ(packed, 0u);
+  options.context = 1001;
+  EXPECT_TRUE(open_model(golden_model("llama-bias"), options, &progress, &check).has_value());
+  EXPECT_GT(packed, 0u);
+  // A cache that cannot be had is refused there too.
+  packed = 0;
+  options.context = INT32_MAX;
+  EXPECT_FALSE(open_model(golden_model("llama-bias"), options, &progress).has_value());
+  EXPECT_EQ(packed, 0u);
+}
+
+TEST(Refusals, DevicesThatAreNone) {
+  for (const char* device : {"cuda:x", "cuda:", "cuda:-1", "cuda:999999999999", "cuda:0x1", "cudax", "cpu:3", ""}) {
+    ModelConfigFlags flags;
+    flags.device = device;
+    const auto options = to_model_options(flags);
+    ASSERT_FALSE(options.has_value()) << device;
+    expect_names(options.error().text, {"--device", device, "expected", "cuda:N"});
   }
 }
 

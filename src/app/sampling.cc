@@ -1,5 +1,8 @@
 #include "app/sampling.h"
 
+#include <algorithm>
+#include <cstdint>
+
 namespace bolide {
 
 SamplingParams choose_sampling(const SamplingWishes& wishes, const GenerationConfig& config) {
@@ -19,8 +22,8 @@ SamplingParams choose_sampling(const SamplingWishes& wishes, const GenerationCon
   params.top_p = pick(wishes.top_p, config.top_p, 1);
   params.min_p = pick(wishes.min_p, config.min_p, 0);
   params.top_k = wishes.top_k.has_value() ? *wishes.top_k
-                 : config_draws           ? static_cast<int32_t>(config.top_k.value_or(0))
-                                          : 0;
+                 : config_draws ? static_cast<int32_t>(std::clamp<int64_t>(config.top_k.value_or(0), 0, INT32_MAX))
+                                : 0;
   params.repetition_penalty = penalty(wishes.repetition_penalty, config.repetition_penalty, 1);
   params.presence_penalty = penalty(wishes.presence_penalty, config.presence_penalty, 0);
   params.frequency_penalty = penalty(wishes.frequency_penalty, config.frequency_penalty, 0);

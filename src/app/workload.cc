@@ -1,5 +1,7 @@
 #include "app/workload.h"
 
+#include <fmt/format.h>
+
 #include <chrono>
 #include <random>
 
@@ -49,6 +51,15 @@ class Batch {
 };
 
 }  // namespace
+
+Result<> size_context(const WorkloadOptions& workload, ModelOptions* options) {
+  const int32_t tokens = workload.depth + std::max(workload.prompt, workload.generate);
+  if (options->context == 0) options->context = tokens + 1;
+  if (options->context >= tokens) return {};
+  return error(Code::kInvalid,
+               fmt::format("--context {}: the workload needs {} tokens; leave the flag out or ask for as many",
+                           options->context, tokens));
+}
 
 Result<double> run_prompt(Model& model, const WorkloadOptions& options, const StepObserver* observer) {
   Batch batch(*model.runner, options, options.depth + options.prompt);

@@ -17,6 +17,9 @@ struct WorkloadOptions {
   uint64_t seed = 1;
 };
 
+// The context that the workload needs. Errors: options.context is set, and smaller.
+Result<> size_context(const WorkloadOptions& workload, ModelOptions* options);
+
 // Seconds of one prompt of each sequence, one after the other, to the first token of the last.
 Result<double> run_prompt(Model& model, const WorkloadOptions& options, const StepObserver* observer = nullptr);
 // Seconds of `generate` steps of all sequences together.

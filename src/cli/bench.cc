@@ -53,29 +53,28 @@ struct Measured {
   int64_t peak_bytes = 0;
 };
 
-void progress(const BenchFlags& flags, std::string_view what, int32_t done) {
-  if (is_terminal(2))
-    std::fprintf(stderr, "\r\x1b[K%.*s %d/%d", static_cast<int>(what.size()), what.data(), done, flags.repeat);
-}
-
 Result<Measured> measure(Model& model, const BenchFlags& flags) {
   Measured measured;
   const WorkloadOptions workload{flags.prompt, flags.generate, flags.batch, flags.depth, 1};
   std::vector<double> prompt, ttft, decode;
+  ProgressLine line;
+  const auto progress = [&](std::string_view what, int32_t run) {
+    line.show(run == 0 ? fmt::format("{}: warming up", what) : fmt::format("{} {}/{}", what, run, flags.repeat));
+  };
   for (int32_t i = 0; flags.prompt > 0 && i <= flags.repeat; ++i) {
-    progress(flags, "prompt", i);
+    progress("prompt", i);
     BOLIDE_TRY(const double seconds, run_prompt(model, workload));
     if (i == 0) continue;  // warm-up: pages, plans, the pool
     prompt.push_back(flags.prompt * static_cast<double>(flags.batch) / seconds);
     ttft.push_back(seconds * 1000);
   }
   for (int32_t i = 0; flags.generate > 0 && i <= flags.repeat; ++i) {
-    progress(flags, "decode", i);
+    progress("decode", i);
     BOLIDE_TRY(const double seconds, run_decode(model, workload));
     if (i == 0) continue;
     decode.push_back(flags.generate * static_cast<double>(flags.batch) / seconds);
   }
-  if (is_terminal(2)) std::fprintf(stderr, "\r\x1b[K");
+  line.clear();
   if (!prompt.empty()) measured.prompt_tokens_per_s = summarise(prompt), measured.ttft_ms = summarise(ttft);
   if (!decode.empty()) {
     measured.decode_tokens_per_s = summarise(decode);
@@ -176,7 +175,7 @@ Result<> bench(const BenchFlags& flags, const Version& version) {
   }
   if (flags.path.empty()) return error(Code::kInvalid, "bench needs a MODEL, or --machine");
   options.sequences = flags.batch;
-  if (options.context == 0) options.context = std::max(1, flags.depth + std::max(flags.prompt, flags.generate) + 1);
+  BOLIDE_TRY(size_context({flags.prompt, flags.generate, flags.batch, flags.depth, 1}, &options));
   BOLIDE_TRY(Model model, open_with_progress(flags.path, options));
   BOLIDE_TRY(const Measured measured, measure(model, flags));
   std::optional<MachineRoofs> roofs;

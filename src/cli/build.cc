@@ -27,13 +27,13 @@ struct BuildFlags {
 
 Result<> build(const BuildFlags& flags) {
   BOLIDE_TRY(const ModelOptions options, to_model_options(flags.model));
-  const auto show = [](PackProgress progress) {
-    if (!is_terminal(STDERR_FILENO)) return;
-    std::fprintf(stderr, "\r\x1b[Kpacking weights %zu/%zu", progress.done, progress.total);
-    if (progress.done == progress.total) std::fprintf(stderr, "\r\x1b[K");
+  ProgressLine line;
+  const auto show = [&](PackProgress progress) {
+    line.show(fmt::format("packing weights {}/{}", progress.done, progress.total));
   };
   const FunctionRef<void(PackProgress)> progress(show);
   BOLIDE_TRY(const EngineReport report, build_engine(flags.path, flags.output, options, &progress));
+  line.clear();
   if (flags.json)
     std::cout << nlohmann::ordered_json{{"engine", flags.output}, {"weights", report.weights}, {"bytes", report.bytes}}
                      .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)

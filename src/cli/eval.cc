@@ -63,22 +63,23 @@ Result<std::string> read_text(const std::string& path) {
   return text;
 }
 
-void show_progress(const std::string& line) {
-  if (is_terminal(2)) std::fprintf(stderr, "\r\x1b[K%s", line.c_str());
-}
-
 Result<> perplexity(const EvalFlags& flags) {
   BOLIDE_TRY(ModelOptions open, to_model_options(flags.model));
   const PerplexityOptions options{flags.window, flags.skip, flags.windows};
   prepare_options(options, &open);
   BOLIDE_TRY(const std::string text, read_text(flags.other));
-  BOLIDE_TRY(Model model, open_with_progress(flags.path, open));
+  const auto check_text = [&](const ModelOutline& outline) {
+    return text_suffices(outline.tokenizer, text, options).context(flags.other);
+  };
+  const OutlineCheck check(check_text);
+  BOLIDE_TRY(Model model, open_with_progress(flags.path, open, &check));
+  ProgressLine line;
   const auto show = [&](const PerplexityProgress& p) {
-    show_progress(fmt::format("window {}/{}, perplexity {:.4f}", p.windows_done, p.windows, p.perplexity));
+    line.show(fmt::format("window {}/{}, perplexity {:.4f}", p.windows_done, p.windows, p.perplexity));
   };
   const FunctionRef<void(const PerplexityProgress&)> progress = show;
   BOLIDE_TRY(const PerplexityResult result, measure_perplexity(model, text, options, &progress).context(flags.other));
-  show_progress("");
+  line.clear();
   if (flags.json) {
     const ordered_json out = {{"perplexity", result.perplexity},
                               {"standard_error", result.standard_error},
@@ -103,17 +104,29 @@ Result<> agree(const EvalFlags& flags, const std::string& text_file) {
   if (!text_file.empty()) {
     BOLIDE_TRY(text, read_text(text_file));
   }
-  BOLIDE_TRY(Model model, open_with_progress(flags.path, open));
   // The reference computes in float32, whatever the model is opened with.
   ModelOptions reference_open = open;
   reference_open.dtype = ComputeMode::kF32;
   reference_open.kv_dtype = DType::kF32;
   reference_open.config.clear();
+  // Both are looked at before the weights of either are packed.
+  const auto comparable = [&](const ModelOutline& ours) -> Result<> {
+    const auto compare = [&](const ModelOutline& theirs) -> Result<> {
+      if (ours.vocab == theirs.vocab) return {};
+      return error(Code::kInvalid,
+                   fmt::format("{} has a vocabulary of {} tokens, {} one of {}: the models cannot be compared",
+                               flags.path, ours.vocab, flags.other, theirs.vocab));
+    };
+    return outline_model(flags.other, reference_open, compare);
+  };
+  const OutlineCheck check(comparable);
+  BOLIDE_TRY(Model model, open_with_progress(flags.path, open, &check));
   BOLIDE_TRY(Model reference, open_with_progress(flags.other, reference_open));
-  const auto show = [](int64_t done, int64_t all) { show_progress(fmt::format("window {}/{}", done, all)); };
+  ProgressLine line;
+  const auto show = [&](int64_t done, int64_t all) { line.show(fmt::format("window {}/{}", done, all)); };
   const FunctionRef<void(int64_t, int64_t)> progress = show;
   BOLIDE_TRY(const AgreeResult result, measure_agreement(model, reference, text, options, &progress));
-  show_progress("");
+  line.clear();
   if (flags.json) {
     const ordered_json out = {
         {"kl_mean", result.kl_mean}, {"kl_max", result.kl_max}, {"top1", result.top1}, {"tokens", result.tokens}};

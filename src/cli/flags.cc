@@ -61,16 +61,32 @@ int report(const Error& failure) {
 
 bool is_terminal(int descriptor) { return ::isatty(descriptor) == 1; }
 
-Result<Model> open_with_progress(const std::string& path, const ModelOptions& options) {
-  if (!is_terminal(STDERR_FILENO)) return open_model(path, options);
-  const auto show = [](PackProgress progress) {
-    std::fprintf(stderr, "\r\x1b[Kpacking weights %zu/%zu", progress.done, progress.total);
-    if (progress.done == progress.total) std::fprintf(stderr, "\r\x1b[K");
+void ProgressLine::show(std::string_view text) {
+  constexpr std::chrono::seconds kBetweenLines(10);
+  const std::string line = printable(text);
+  if (is_terminal(STDERR_FILENO)) {
+    std::fprintf(stderr, "\r\x1b[K%s", line.c_str());
+    shown_ = true;
+    return;
+  }
+  const auto now = std::chrono::steady_clock::now();
+  if (now - last_ < kBetweenLines) return;
+  last_ = now;
+  std::fprintf(stderr, "%s\n", line.c_str());
+}
+
+void ProgressLine::clear() {
+  if (shown_) std::fprintf(stderr, "\r\x1b[K");
+  shown_ = false;
+}
+
+Result<Model> open_with_progress(const std::string& path, const ModelOptions& options, const OutlineCheck* check) {
+  ProgressLine line;
+  const auto show = [&](PackProgress progress) {
+    line.show(fmt::format("packing weights {}/{}", progress.done, progress.total));
   };
   const FunctionRef<void(PackProgress)> reference(show);
-  auto model = open_model(path, options, &reference);
-  if (!model) std::fprintf(stderr, "\r\x1b[K");
-  return model;
+  return open_model(path, options, &reference, check);
 }
 
 }  // namespace bolide::cli

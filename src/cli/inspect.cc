@@ -172,7 +172,8 @@ Result<> inspect_tokens(const LoadedModel& loaded, const std::string& text) {
 
 Result<> inspect_template(const LoadedModel& loaded, const InspectFlags& flags) {
   BOLIDE_TRY(const Tokenizer tokenizer, make_tokenizer(loaded).context(loaded.path.string()));
-  BOLIDE_TRY(auto chat_template, choose_template(loaded.chat_template, flags.template_file, false));
+  BOLIDE_TRY(auto chat_template,
+             choose_template(loaded.chat_template, loaded.chat_template_file, flags.template_file, false));
   if (!chat_template.has_value())
     return error(Code::kNotFound,
                  fmt::format("{}: the model has no chat template; give one with --template-file", flags.path));
@@ -237,7 +238,7 @@ void add_inspect(CLI::App& app, Outcome& outcome) {
   command->add_option("--tokens", flags->tokens, "how this text is tokenised");
   command->add_flag("--template", flags->chat, "the chat template and a conversation rendered with it");
   command->add_option("--template-file", flags->template_file,
-                      "with --template: this Jinja file instead of the model's");
+                      "with --template: this Jinja file instead of the model's (run has a flag of the same name)");
   command->add_option("--template-arg", flags->template_args, "with --template: KEY=VALUE (may be repeated)")
       ->allow_extra_args(false);
   command->add_flag("--knobs", flags->knobs, "debug settings that the environment may have");

@@ -203,7 +203,7 @@ Result<> write_trace(const std::string& path, const std::vector<TraceEvent>& eve
 Result<> profile(const ProfileFlags& flags) {
   BOLIDE_TRY(ModelOptions options, to_model_options(flags.model));
   options.sequences = flags.batch;
-  if (options.context == 0) options.context = std::max(1, flags.depth + std::max(flags.prompt, flags.generate) + 1);
+  BOLIDE_TRY(size_context({flags.prompt, flags.generate, flags.batch, flags.depth, 1}, &options));
   BOLIDE_TRY(Model model, open_with_progress(flags.path, options));
   std::vector<Phase> phases;
   std::vector<TraceEvent> trace;

@@ -55,12 +55,15 @@ void end_if_interrupted(const GenerateResult& result) {
   ::raise(SIGINT);
 }
 
-// Streams an answer; one that nobody can read any more is not computed further.
-void show_answer(std::string_view text) {
+// Streams an answer; one that nobody can read any more is not computed further. On a terminal, what would steer it is
+// shown, not obeyed: a model can be brought to say anything.
+void show_answer(std::string_view answer) {
+  static const bool terminal = is_terminal(STDOUT_FILENO);
+  const std::string text = terminal ? printable(answer, /*keep_lines=*/true) : std::string(answer);
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) g_stop.store(true);
 }
 
-constexpr size_t kPromptBytesMax = 64u << 20;  // beyond any context; a pipe may have no end
+constexpr size_t kPromptBytesMax = 16u << 20;  // beyond any context; a pipe may have no end
 
 Result<std::string> read_prompt() {
   std::string prompt;
@@ -75,8 +78,23 @@ Result<std::string> read_prompt() {
       return error(Code::kInvalid, fmt::format("the prompt on standard input has more than {} bytes", kPromptBytesMax));
   }
   if (prompt.ends_with('\n')) prompt.pop_back();
-  if (prompt.empty()) return error(Code::kInvalid, "the prompt on standard input is empty; give one with -p");
   return prompt;
+}
+
+// Tokenising takes many times the memory of the text. Of a long prompt a beginning is tokenised first, which says
+// whether the whole can fit: what follows it changes its last few tokens at most.
+Result<> length_may_fit(const Tokenizer& tokenizer, const Conversation& conversation, int32_t context) {
+  constexpr size_t kShortBytes = 1u << 20, kTokenBytes = 8, kSlack = 64;
+  size_t bytes = std::max(kShortBytes, static_cast<size_t>(context) * kTokenBytes);
+  BOLIDE_TRY(const std::string prompt, conversation.render());
+  if (prompt.size() <= bytes) return {};
+  while ((static_cast<unsigned char>(prompt[bytes]) & 0xC0) == 0x80) --bytes;  // not inside a character
+  BOLIDE_TRY(const auto ids,
+             tokenizer.encode(std::string_view(prompt).substr(0, bytes), {.add_special = false}).context("prompt"));
+  if (ids.size() < static_cast<size_t>(context) + kSlack) return {};
+  return error(Code::kInvalid, fmt::format("the prompt of {:.1f} MB has more than {} tokens, the context holds {} with "
+                                           "the answer; shorten it or raise --context",
+                                           static_cast<double>(prompt.size()) / 1e6, ids.size() - kSlack, context));
 }
 
 // Checked before the model is loaded.
@@ -120,6 +138,7 @@ void print_json(const Model& model, const GenerateResult& result) {
                                 {"finish_reason", to_string(result.finish)},
                                 {"logprobs", result.logprobs},
                                 {"prompt_tokens", result.timings.prompt_tokens},
+                                {"computed_prompt_tokens", result.timings.computed_tokens},
                                 {"generated_tokens", result.timings.generated_tokens},
                                 {"prompt_tokens_per_s", f.prompt_tokens_per_s},
                                 {"decode_tokens_per_s", f.decode_tokens_per_s},
@@ -143,13 +162,23 @@ GenerateRequest make_request(const CLI::App& app, const RunFlags& flags, const M
   return request;
 }
 
-Result<> answer_once(const CLI::App& app, const RunFlags& flags, Model& model, Conversation conversation,
-                     std::string prompt) {
+// The ids of a question, which fit the context.
+Result<std::vector<int32_t>> encode_question(const ModelOutline& outline, const RunFlags& flags,
+                                             std::optional<ChatTemplate> chat_template,
+                                             const nlohmann::ordered_json& variables, const std::string& prompt) {
+  Conversation conversation(outline.tokenizer, std::move(chat_template), variables);
   if (!flags.system.empty()) conversation.add("system", flags.system);
-  conversation.add("user", std::move(prompt));
-  GenerateRequest request = make_request(app, flags, model);
+  conversation.add("user", prompt);
+  BOLIDE_TRY(length_may_fit(outline.tokenizer, conversation, outline.context));
   int dropped = 0;
-  BOLIDE_TRY(request.prompt, conversation.encode(INT32_MAX, &dropped));
+  BOLIDE_TRY(auto ids, conversation.encode(INT32_MAX, &dropped));
+  BOLIDE_TRY(prompt_fits(ids.size(), outline.context));
+  return ids;
+}
+
+Result<> answer_once(const CLI::App& app, const RunFlags& flags, Model& model, std::vector<int32_t> prompt) {
+  GenerateRequest request = make_request(app, flags, model);
+  request.prompt = std::move(prompt);
   Generator generator(*model.runner, model.tokenizer);
   const auto show = [&](std::string_view text) {
     if (!flags.json) show_answer(text);
@@ -176,6 +205,7 @@ Result<GenerateResult> answer(const Model& model, Generator& generator, Conversa
                               GenerateRequest& request, const RunFlags& flags) {
   int dropped = 0;
   const int32_t context = model.runner->options().context;
+  BOLIDE_TRY(length_may_fit(model.tokenizer, conversation, context));
   BOLIDE_TRY(request.prompt, conversation.encode(prompt_room(flags, context), &dropped));
   if (dropped > 0 && static_cast<int64_t>(request.prompt.size()) < context)
     std::fprintf(stderr, "[the context is full: the oldest %d messages were dropped]\n", dropped);
@@ -223,7 +253,7 @@ Result<> converse(const CLI::App& app, const RunFlags& flags, Model& model, Conv
 Result<> run(const CLI::App& app, const RunFlags& flags) {
   BOLIDE_TRY(const ModelOptions options, to_model_options(flags.model));
   // What can be wrong with the request is found before the model is loaded.
-  BOLIDE_TRY(auto chat_template, choose_template({}, flags.template_file, flags.raw));
+  BOLIDE_TRY(auto chat_template, choose_template({}, {}, flags.template_file, flags.raw));
   BOLIDE_TRY(auto variables, template_variables(flags.template_args));
   BOLIDE_TRY(check_text("--system", flags.system));
   std::optional<std::string> prompt;
@@ -231,15 +261,26 @@ Result<> run(const CLI::App& app, const RunFlags& flags) {
   if (!prompt && !is_terminal(STDIN_FILENO)) {
     BOLIDE_TRY(prompt, read_prompt());
   }
+  if (prompt && prompt->empty())
+    return error(Code::kInvalid, app.count("--prompt") > 0
+                                     ? "-p: the prompt is empty; leave -p out for a conversation"
+                                     : "the prompt on standard input is empty; give one there or with -p");
   BOLIDE_TRY(check_text("the prompt", prompt.value_or("")));
-  BOLIDE_TRY(Model model, open_with_progress(flags.path, options));
-  if (flags.template_file.empty()) {
-    BOLIDE_TRY(chat_template, choose_template(model.chat_template, {}, flags.raw));
-  }
-  Conversation conversation(model.tokenizer, std::move(chat_template), std::move(variables));
+  std::vector<int32_t> ids;
+  const auto check_request = [&](const ModelOutline& outline) -> Result<> {
+    const LoadedModel& loaded = outline.loaded;
+    if (flags.template_file.empty()) {
+      BOLIDE_TRY(chat_template, choose_template(loaded.chat_template, loaded.chat_template_file, {}, flags.raw));
+    }
+    if (!prompt) return {};
+    BOLIDE_TRY(ids, encode_question(outline, flags, chat_template, variables, *prompt));
+    return {};
+  };
+  const OutlineCheck check(check_request);
+  BOLIDE_TRY(Model model, open_with_progress(flags.path, options, &check));
   catch_interrupts();
-  if (prompt) return answer_once(app, flags, model, std::move(conversation), *std::move(prompt));
-  return converse(app, flags, model, std::move(conversation));
+  if (prompt) return answer_once(app, flags, model, std::move(ids));
+  return converse(app, flags, model, Conversation(model.tokenizer, std::move(chat_template), std::move(variables)));
 }
 
 }  // namespace
@@ -256,7 +297,8 @@ void add_run(CLI::App& app, Outcome& outcome) {
       ->take_last();
   command->add_option("--system", flags->system, "system message")->take_last();
   command->add_flag("--raw", flags->raw, "no chat template: the model continues the prompt");
-  command->add_option("--template", flags->template_file, "Jinja file to use as the chat template")->take_last();
+  command->add_option("--template,--template-file", flags->template_file, "Jinja file to use as the chat template")
+      ->take_last();
   command->add_option("--template-arg", flags->template_args, "KEY=VALUE for the template (may be repeated)")
       ->allow_extra_args(false);
   command->add_option("--stop", flags->stop, "end the answer before this text (may be repeated)")

@@ -58,14 +58,18 @@ std::string StopFilter::push(std::string_view text) {
 
 std::string StopFilter::flush() { return stopped_ ? std::string() : std::exchange(held_, {}); }
 
+Result<> prompt_fits(size_t prompt_tokens, int32_t context) {
+  if (prompt_tokens == 0) return error(Code::kInvalid, "the prompt has no tokens");
+  if (prompt_tokens < static_cast<size_t>(std::max(context, 0))) return {};
+  return error(
+      Code::kInvalid,
+      fmt::format("the prompt has {} tokens, the context holds {} with the answer; shorten it or raise --context",
+                  prompt_tokens, context));
+}
+
 Result<> Generator::prefill(const GenerateRequest& request, GenerateTimings* timings) {
+  BOLIDE_TRY(prompt_fits(request.prompt.size(), runner_.options().context));
   const auto prompt_count = static_cast<int32_t>(request.prompt.size());
-  if (prompt_count == 0) return error(Code::kInvalid, "the prompt has no tokens");
-  if (prompt_count >= runner_.options().context)
-    return error(
-        Code::kInvalid,
-        fmt::format("the prompt has {} tokens, the context holds {} with the answer; shorten it or raise --context",
-                    prompt_count, runner_.options().context));
   // The last token is always computed: its logits are what the answer starts from.
   int32_t keep = std::min({common_prefix(sequence_.tokens, request.prompt), sequence_.computed, prompt_count - 1});
   // A cached answer never depends on what was asked before.
@@ -76,11 +80,11 @@ Result<> Generator::prefill(const GenerateRequest& request, GenerateTimings* tim
   sequence_.sampling = request.sampling;
   sequence_.request = request.request;
   timings->prompt_tokens = prompt_count;
-  timings->computed_tokens = prompt_count - keep;
   while (sequence_.computed < prompt_count) {
     if (request.cancel != nullptr && request.cancel->load()) return error(Code::kCancelled, "cancelled");
     const Work work{&sequence_, std::min(prompt_count - sequence_.computed, runner_.options().tokens_per_step)};
     BOLIDE_TRY(runner_.step(std::span(&work, 1)));
+    timings->computed_tokens = sequence_.computed - keep;
   }
   return {};
 }
@@ -100,6 +104,7 @@ Result<GenerateResult> Generator::generate(const GenerateRequest& request,
   if (auto done = prefill(request, &result.timings); !done) {
     if (done.error().code != Code::kCancelled) return std::move(done).error();
     result.finish = FinishReason::kCancelled;
+    result.timings.prompt_ms = ms_since(start);
     return result;
   }
   result.timings.prompt_ms = ms_since(start);

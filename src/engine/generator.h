@@ -24,14 +24,17 @@ struct GenerateRequest {
   const std::atomic<bool>* cancel = nullptr;  // set from a signal handler: ends the answer after the running step
 };
 
+// Errors: a prompt of so many tokens has no room, with one of the answer, in `context` tokens; or there are none.
+Result<> prompt_fits(size_t prompt_tokens, int32_t context);
+
 enum class FinishReason : uint8_t { kStop, kLength, kCancelled };
 std::string_view to_string(FinishReason reason);  // "stop", "length", "cancelled"
 
 struct GenerateTimings {
   int32_t prompt_tokens = 0;    // of the prompt
-  int32_t computed_tokens = 0;  // of them not found in the cache
+  int32_t computed_tokens = 0;  // of them computed: not found in the cache, and reached before a cancellation
   int32_t generated_tokens = 0;
-  double prompt_ms = 0;  // from the call to the first token
+  double prompt_ms = 0;  // from the call to the first token, or to the cancellation
   double decode_ms = 0;  // from the first token to the last
 };
 

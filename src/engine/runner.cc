@@ -39,6 +39,10 @@ Result<> check_inputs_and_outputs(const Graph& graph) {
   return {};
 }
 
+uint64_t blocks_per_sequence(const RunnerOptions& options) {
+  return ceil_div(static_cast<uint64_t>(options.context), static_cast<uint64_t>(options.block_tokens));
+}
+
 // Layers that a write to the cache names must be those that attention reads.
 Result<> check_write(const GraphFacts& facts, int64_t layer, int64_t kv_heads, int64_t head_dim) {
   if (layer < facts.layers && kv_heads == facts.kv_heads && head_dim == facts.head_dim) return {};
@@ -84,26 +88,29 @@ Result<GraphFacts> facts_of(const Graph& graph) {
   return facts;
 }
 
-Result<Runner> Runner::make(PlanSet plans, const RunnerOptions& options, Device& device) {
-  BOLIDE_TRY(const GraphFacts facts, facts_of(plans.graph()));
+Result<KvLayout> cache_layout(const GraphFacts& facts, const RunnerOptions& options) {
   if (options.context < 1 || options.sequences < 1 || options.tokens_per_step < 1 || options.block_tokens < 1)
     return error(Code::kInvalid, "context, sequences, tokens per step and block size must be positive");
   if (options.tokens_per_step > kTokensPerStepMax || options.sequences > kSequencesMax)
     return error(Code::kInvalid,
                  fmt::format("{} tokens a step and {} sequences: at most {} and {}", options.tokens_per_step,
                              options.sequences, kTokensPerStepMax, kSequencesMax));
+  const uint64_t blocks = blocks_per_sequence(options) * static_cast<uint64_t>(options.sequences);
+  if (blocks > INT32_MAX)
+    return error(Code::kInvalid, fmt::format("--context {}: the KV cache would need {} blocks; ask for a smaller one",
+                                             options.context, blocks));
+  return KvLayout{facts.layers,         facts.kv_heads,   facts.head_dim,
+                  options.block_tokens, options.kv_dtype, static_cast<int32_t>(blocks)};
+}
+
+Result<Runner> Runner::make(PlanSet plans, const RunnerOptions& options, Device& device) {
+  BOLIDE_TRY(const GraphFacts facts, facts_of(plans.graph()));
+  BOLIDE_TRY(const KvLayout layout, cache_layout(facts, options));
   Runner runner;
   runner.plans_ = std::make_unique<PlanSet>(std::move(plans));
   runner.options_ = options;
   runner.facts_ = facts;
-  const uint64_t per_sequence =
-      ceil_div(static_cast<uint64_t>(options.context), static_cast<uint64_t>(options.block_tokens));
-  const uint64_t blocks = per_sequence * static_cast<uint64_t>(options.sequences);
-  if (blocks > INT32_MAX)
-    return error(Code::kInvalid,
-                 fmt::format("--context {}: the KV cache would need {} blocks", options.context, blocks));
-  const KvLayout layout{facts.layers,         facts.kv_heads,   facts.head_dim,
-                        options.block_tokens, options.kv_dtype, static_cast<int32_t>(blocks)};
+  const uint64_t per_sequence = blocks_per_sequence(options);
   BOLIDE_TRY(KvCache cache, KvCache::make(layout, device));
   runner.cache_ = std::make_unique<KvCache>(std::move(cache));
   BOLIDE_TRY(runner.stream_, device.make_stream());
@@ -199,7 +206,10 @@ Result<> Runner::step(std::span<const Work> work, const StepObserver* observer) 
   BOLIDE_TRY(reserve(work));
   fill(work);
   BOLIDE_TRY(const Plan* plan, plans_->select(batch_.sizes));
-  BOLIDE_TRY(executor_.run(*plan, plans_->graph(), batch_, *stream_, observer));
+  if (auto done = executor_.run(*plan, plans_->graph(), batch_, *stream_, observer); !done) {
+    const std::string& file = plans_->weights().label();
+    return file.empty() ? std::move(done).error() : std::move(done).error().context(file);
+  }
   for (const Work& w : work) {
     w.sequence->computed += w.tokens;
     w.sequence->rope_length = w.sequence->size();

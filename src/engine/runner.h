@@ -39,6 +39,9 @@ struct GraphFacts {
 // Errors: the graph is not one that a Runner can drive: other inputs or outputs than a decoder's, layers that disagree.
 Result<GraphFacts> facts_of(const Graph& graph);
 
+// The cache that a Runner of these options makes. Errors: options that make no sense.
+Result<KvLayout> cache_layout(const GraphFacts& facts, const RunnerOptions& options);
+
 class Runner {
  public:
   // The cache has room for `sequences` of `context` tokens.

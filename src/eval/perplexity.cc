@@ -14,18 +14,38 @@ namespace {
 // Logits of a step: rows of a large vocabulary are large.
 constexpr int32_t kRowsMax = 128;
 
-Result<> check_options(const PerplexityOptions& options, const Runner& runner) {
+Result<> check_sizes(const PerplexityOptions& options) {
   if (options.window < 2) return error(Code::kInvalid, fmt::format("--window {}: must be at least 2", options.window));
   if (options.skip < 0 || options.skip > options.window - 2)
     return error(Code::kInvalid, fmt::format("--skip {}: must be from 0 to the window's size less 2, {}", options.skip,
                                              options.window - 2));
+  return {};
+}
+
+Result<> check_options(const PerplexityOptions& options, const Runner& runner) {
+  BOLIDE_TRY(check_sizes(options));
   if (options.window > runner.options().context)
     return error(Code::kInvalid, fmt::format("--window {}: the model was opened for {} tokens", options.window,
                                              runner.options().context));
   return {};
 }
 
+Error too_short(const TokenStream& stream, const PerplexityOptions& options) {
+  return error(Code::kInvalid, fmt::format("the text has {} tokens, a window {}; take a longer text or a smaller "
+                                           "--window",
+                                           stream.ids.size(), options.window));
+}
+
 }  // namespace
+
+Result<> text_suffices(const Tokenizer& tokenizer, std::string_view text, const PerplexityOptions& options) {
+  BOLIDE_TRY(check_sizes(options));
+  constexpr size_t kTokenBytes = 64;  // far more than tokens have on average
+  if (text.size() / kTokenBytes >= static_cast<size_t>(options.window)) return {};
+  BOLIDE_TRY(const TokenStream stream, tokenise(tokenizer, text));
+  if (stream.ids.size() < static_cast<size_t>(options.window)) return too_short(stream, options);
+  return {};
+}
 
 void prepare_options(const PerplexityOptions& options, ModelOptions* open) {
   open->context = std::max(open->context, options.window);
@@ -42,10 +62,7 @@ Result<PerplexityResult> measure_perplexity(Model& model, std::string_view text,
   result.text_tokens = static_cast<int64_t>(stream.ids.size());
   result.windows = static_cast<int64_t>(stream.ids.size() / window);
   if (options.windows_max > 0) result.windows = std::min(result.windows, options.windows_max);
-  if (result.windows == 0)
-    return error(Code::kInvalid,
-                 fmt::format("the text has {} tokens, a window {}; take a longer text or a smaller --window",
-                             result.text_tokens, options.window));
+  if (result.windows == 0) return too_short(stream, options);
 
   WindowRunner runner(*model.runner);
   double sum = 0, squares = 0;

@@ -33,6 +33,10 @@ struct PerplexityProgress {
 // The model options that a perplexity run needs: context, rows, sequences.
 void prepare_options(const PerplexityOptions& options, ModelOptions* open);
 
+// What measure_perplexity would say of a text that is too short, known from the tokenizer alone. Long texts pass
+// unlooked at.
+Result<> text_suffices(const Tokenizer& tokenizer, std::string_view text, const PerplexityOptions& options);
+
 // Errors: sizes that make no sense, a text shorter than one window, a model opened with too short a context.
 Result<PerplexityResult> measure_perplexity(Model& model, std::string_view text, const PerplexityOptions& options,
                                             const FunctionRef<void(const PerplexityProgress&)>* progress = nullptr);

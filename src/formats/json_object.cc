@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "formats/json_limits.h"
+
 namespace bolide {
 namespace {
 
@@ -9,27 +11,6 @@ Error wrong_type(std::string_view path, std::string_view wanted, const nlohmann:
   return error(Code::kInvalid,
                fmt::format("{}{}is {}, expected {}", path, path.empty() ? "" : ": ", got.type_name(), wanted));
 }
-
-// Records where parsing stopped; builds nothing.
-struct PositionFinder : nlohmann::json_sax<nlohmann::json> {
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(number_integer_t) override { return true; }
-  bool number_unsigned(number_unsigned_t) override { return true; }
-  bool number_float(number_float_t, const string_t&) override { return true; }
-  bool string(string_t&) override { return true; }
-  bool binary(binary_t&) override { return true; }
-  bool start_object(size_t) override { return true; }
-  bool key(string_t&) override { return true; }
-  bool end_object() override { return true; }
-  bool start_array(size_t) override { return true; }
-  bool end_array() override { return true; }
-  bool parse_error(size_t at, const std::string&, const nlohmann::detail::exception&) override {
-    position = at;
-    return false;
-  }
-  size_t position = 0;
-};
 
 }  // namespace
 
@@ -104,12 +85,10 @@ Result<const nlohmann::json*> JsonObject::array(std::string_view key) const {
 Result<nlohmann::json> parse_json(std::string_view text, size_t bytes_max) {
   if (text.size() > bytes_max)
     return error(Code::kInvalid, fmt::format("has {} bytes of JSON; at most {} are read", text.size(), bytes_max));
+  if (nests_deeper_than(text, kJsonNestingMax))
+    return error(Code::kInvalid, fmt::format("nests deeper than {}", kJsonNestingMax));
   nlohmann::json document = nlohmann::json::parse(text, nullptr, false);
-  if (document.is_discarded()) {
-    PositionFinder finder;
-    nlohmann::json::sax_parse(text, &finder);
-    return error(Code::kInvalid, fmt::format("is not JSON: byte {} does not fit", finder.position));
-  }
+  if (document.is_discarded()) return error(Code::kInvalid, describe_json_error(text));
   return document;
 }
 

@@ -41,7 +41,7 @@ class JsonObject {
   std::string path_;
 };
 
-// Parses a text; errors name the byte. Texts over `bytes_max` are refused.
+// Parses a text; errors name line and column. Texts over `bytes_max`, and deep ones, are refused.
 Result<nlohmann::json> parse_json(std::string_view text, size_t bytes_max);
 
 }  // namespace bolide

@@ -94,7 +94,8 @@ Result<ModelConfig> ModelConfig::parse(std::string_view text, std::string source
     return error(Code::kInvalid, fmt::format("{}: nests deeper than {}", source, kJsonNestingMax));
   auto document = std::make_shared<Document>();
   document->root = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
-  if (document->root.is_discarded()) return error(Code::kInvalid, fmt::format("{}: is no valid JSON", source));
+  if (document->root.is_discarded())
+    return error(Code::kInvalid, fmt::format("{}: {}", source, describe_json_error(text)));
   if (!document->root.is_object())
     return error(Code::kInvalid, fmt::format("{}: {} at the top", source, expected(document->root, "an object")));
   document->source = std::move(source);
@@ -167,6 +168,31 @@ Result<int64_t> ModelConfig::integer_in(std::string_view key, int64_t least, int
   BOLIDE_TRY(const int64_t value, integer(key));
   if (value < least || value > most)
     return field_error(key, fmt::format("is {}, expected {} to {}", value, least, most));
+  return value;
+}
+
+std::string range_problem(double value, NumberRange range) {
+  if (value >= range.least && value <= range.most) return {};
+  return fmt::format("is {}, expected {:g} to {:g}", value, range.least, range.most);
+}
+
+Result<std::optional<double>> ModelConfig::optional_number_in(std::string_view key, NumberRange range) const {
+  BOLIDE_TRY(const auto value, optional_number(key));
+  if (!value) return value;
+  if (const std::string problem = range_problem(*value, range); !problem.empty()) return field_error(key, problem);
+  return value;
+}
+
+Result<double> ModelConfig::number_in(std::string_view key, double other, NumberRange range) const {
+  BOLIDE_TRY(const auto value, optional_number_in(key, range));
+  return value.value_or(other);
+}
+
+Result<std::optional<int64_t>> ModelConfig::optional_integer_in(std::string_view key, int64_t least,
+                                                                int64_t most) const {
+  BOLIDE_TRY(const auto value, optional_integer(key));
+  if (value && (*value < least || *value > most))
+    return field_error(key, fmt::format("is {}, expected {} to {}", *value, least, most));
   return value;
 }
 

@@ -72,6 +72,25 @@ struct FieldAlias {
   std::string_view standard, own;
 };
 
+// What numbers of configurations may be. Beyond, arithmetic in float32 gives no numbers, or no model was ever made so.
+struct NumberRange {
+  double least, most;
+};
+inline constexpr NumberRange kNormEpsilonRange{1e-12, 0.1};
+inline constexpr NumberRange kRopeThetaRange{1.01, 1e15};
+inline constexpr NumberRange kPartialRotaryRange{1e-4, 1};
+inline constexpr NumberRange kRopeFactorRange{1e-3, 1e6};  // of a whole embedding, or of one frequency
+inline constexpr NumberRange kAttentionFactorRange{1e-3, 1e4};
+inline constexpr NumberRange kMscaleRange{0, 1e3};
+// Those of generation_config.json have the ranges of the flags.
+inline constexpr NumberRange kTemperatureRange{0, 100};
+inline constexpr NumberRange kShareRange{0, 1};
+inline constexpr NumberRange kRepetitionPenaltyRange{0.01, 100};
+inline constexpr NumberRange kPenaltyRange{-100, 100};
+
+// "is 5, expected 0 to 1"; empty if the value is in the range.
+std::string range_problem(double value, NumberRange range);
+
 class ModelConfig {
  public:
   // Refuses text over kConfigBytesMax and anything but a JSON object. `source` names the file in errors.
@@ -98,6 +117,11 @@ class ModelConfig {
 
   // An integer that must be at least `least` and at most `most`: dims and counts.
   Result<int64_t> integer_in(std::string_view key, int64_t least, int64_t most) const;
+
+  // Numbers with a range; an absent one is `other`, or std::nullopt.
+  Result<double> number_in(std::string_view key, double other, NumberRange range) const;
+  Result<std::optional<double>> optional_number_in(std::string_view key, NumberRange range) const;
+  Result<std::optional<int64_t>> optional_integer_in(std::string_view key, int64_t least, int64_t most) const;
 
   // std::nullopt if the field is absent.
   Result<std::optional<int64_t>> optional_integer(std::string_view key) const;

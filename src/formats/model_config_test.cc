@@ -151,7 +151,8 @@ TEST(ModelConfig, RefusesBadRope) {
   expect(
       R"({"max_position_embeddings": 9, "rope_scaling": {"type": "longrope", "short_factor": [1], "long_factor": []}})",
       "long_factor: has 0 numbers");
-  expect(R"({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 1.5}})", "at most 1");
+  expect(R"({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 1.5}})",
+         "is 1.5, expected 0.0001 to 1");
 }
 
 TEST(ModelConfig, GenerationDefaultsComeFromBothFiles) {

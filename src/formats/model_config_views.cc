@@ -43,21 +43,16 @@ Result<int64_t> positive_context(const ModelConfig& config, std::string_view key
   return value;
 }
 
-Result<double> positive(const ModelConfig& config, std::string_view key, double other) {
-  BOLIDE_TRY(const double value, config.number_or(key, other));
-  if (!(value > 0)) return config.field_error(key, fmt::format("is {}, expected more than 0", value));
-  return value;
-}
-
 Result<> read_long_factors(const ModelConfig& scaling, RopeConfig& rope) {
   BOLIDE_TRY(rope.short_factor, scaling.numbers("short_factor"));
   BOLIDE_TRY(rope.long_factor, scaling.numbers("long_factor"));
   if (rope.short_factor.size() != rope.long_factor.size())
     return scaling.field_error("long_factor", fmt::format("has {} numbers, short_factor {}", rope.long_factor.size(),
                                                           rope.short_factor.size()));
-  for (const auto* list : {&rope.short_factor, &rope.long_factor})
-    for (const double value : *list)
-      if (!(value > 0)) return scaling.field_error("long_factor", "short and long factors must be more than 0");
+  for (const auto& [key, list] : {std::pair{"short_factor", &rope.short_factor}, {"long_factor", &rope.long_factor}})
+    for (size_t i = 0; i < list->size(); ++i)
+      if (const std::string problem = range_problem((*list)[i], kRopeFactorRange); !problem.empty())
+        return scaling.field_error(fmt::format("{}[{}]", key, i), problem);
   return {};
 }
 
@@ -74,15 +69,13 @@ Result<RopeConfig> ModelConfig::rope(std::string_view layer_type) const {
   // The one family of ours whose model class has another default.
   BOLIDE_TRY(const auto model_type, string_or("model_type", ""));
   if (model_type == "mixtral") rope.theta = 1e6;
-  BOLIDE_TRY(rope.theta, positive(*this, "rope_theta", rope.theta));
-  BOLIDE_TRY(rope.partial_rotary_factor, positive(*this, "partial_rotary_factor", 1.0));
+  BOLIDE_TRY(rope.theta, number_in("rope_theta", rope.theta, kRopeThetaRange));
+  BOLIDE_TRY(rope.partial_rotary_factor, number_in("partial_rotary_factor", 1.0, kPartialRotaryRange));
   BOLIDE_TRY(const auto scaling, scaling_object(*this, layer_type));
   if (!scaling) return rope;
-  BOLIDE_TRY(rope.theta, positive(*scaling, "rope_theta", rope.theta));
-  BOLIDE_TRY(rope.partial_rotary_factor, positive(*scaling, "partial_rotary_factor", rope.partial_rotary_factor));
-  if (rope.partial_rotary_factor > 1)
-    return scaling->field_error("partial_rotary_factor",
-                                fmt::format("is {}, expected at most 1", rope.partial_rotary_factor));
+  BOLIDE_TRY(rope.theta, scaling->number_in("rope_theta", rope.theta, kRopeThetaRange));
+  BOLIDE_TRY(rope.partial_rotary_factor,
+             scaling->number_in("partial_rotary_factor", rope.partial_rotary_factor, kPartialRotaryRange));
   BOLIDE_TRY(rope.type, rope_type(*scaling));
   if (rope.type == RopeType::kDefault) return rope;
 
@@ -100,28 +93,35 @@ Result<RopeConfig> ModelConfig::rope(std::string_view layer_type) const {
     return field_error("max_position_embeddings", "is missing, needed for a scaled rotary embedding");
   BOLIDE_TRY(rope.original_context,
              positive_context(*this, "original_max_position_embeddings", original ? *original : *context));
+  // The scale of attention divides by its logarithm.
+  if (rope.type == RopeType::kLongRope && rope.original_context < 2)
+    return field_error("original_max_position_embeddings", "is 1, expected at least 2 for longrope");
 
   const bool has_ratio = rope.type == RopeType::kLongRope || rope.type == RopeType::kYarn;
   double ratio = 1.0;
   if (has_ratio && context) ratio = static_cast<double>(*context) / static_cast<double>(rope.original_context);
   if (!has_ratio && !scaling->has("factor"))
     return scaling->field_error("factor", fmt::format("is missing, needed for {}", to_string(rope.type)));
-  BOLIDE_TRY(rope.factor, positive(*scaling, "factor", ratio));
-  BOLIDE_TRY(rope.attention_factor, scaling->optional_number("attention_factor"));
+  BOLIDE_TRY(rope.factor, scaling->number_in("factor", ratio, kRopeFactorRange));
+  if (const std::string problem = range_problem(rope.factor, kRopeFactorRange); !problem.empty())
+    return field_error("max_position_embeddings",
+                       fmt::format("is {}, which over original_max_position_embeddings, {}, {}", *context,
+                                   rope.original_context, problem));
+  BOLIDE_TRY(rope.attention_factor, scaling->optional_number_in("attention_factor", kAttentionFactorRange));
   if (rope.type == RopeType::kLongRope) {
     BOLIDE_TRY(read_long_factors(*scaling, rope));
   }
   if (rope.type == RopeType::kLlama3) {
-    BOLIDE_TRY(rope.low_freq_factor, positive(*scaling, "low_freq_factor", rope.low_freq_factor));
-    BOLIDE_TRY(rope.high_freq_factor, positive(*scaling, "high_freq_factor", rope.high_freq_factor));
+    BOLIDE_TRY(rope.low_freq_factor, scaling->number_in("low_freq_factor", rope.low_freq_factor, kRopeFactorRange));
+    BOLIDE_TRY(rope.high_freq_factor, scaling->number_in("high_freq_factor", rope.high_freq_factor, kRopeFactorRange));
     if (rope.high_freq_factor <= rope.low_freq_factor)
       return scaling->field_error("high_freq_factor", "must be more than low_freq_factor");
   }
   if (rope.type == RopeType::kYarn) {
-    BOLIDE_TRY(rope.beta_fast, positive(*scaling, "beta_fast", rope.beta_fast));
-    BOLIDE_TRY(rope.beta_slow, positive(*scaling, "beta_slow", rope.beta_slow));
-    BOLIDE_TRY(rope.mscale, scaling->optional_number("mscale"));
-    BOLIDE_TRY(rope.mscale_all_dim, scaling->optional_number("mscale_all_dim"));
+    BOLIDE_TRY(rope.beta_fast, scaling->number_in("beta_fast", rope.beta_fast, kRopeFactorRange));
+    BOLIDE_TRY(rope.beta_slow, scaling->number_in("beta_slow", rope.beta_slow, kRopeFactorRange));
+    BOLIDE_TRY(rope.mscale, scaling->optional_number_in("mscale", kMscaleRange));
+    BOLIDE_TRY(rope.mscale_all_dim, scaling->optional_number_in("mscale_all_dim", kMscaleRange));
     BOLIDE_TRY(rope.truncate, scaling->boolean_or("truncate", true));
   }
   return rope;
@@ -155,13 +155,13 @@ Result<GenerationConfig> read_generation_config(const ModelConfig* generation, c
   BOLIDE_TRY(out.pad_id, first_id(generation, config, "pad_token_id"));
   if (generation == nullptr) return out;
   const ModelConfig& from = *generation;
-  BOLIDE_TRY(out.temperature, from.optional_number("temperature"));
-  BOLIDE_TRY(out.top_k, from.optional_integer("top_k"));
-  BOLIDE_TRY(out.top_p, from.optional_number("top_p"));
-  BOLIDE_TRY(out.min_p, from.optional_number("min_p"));
-  BOLIDE_TRY(out.repetition_penalty, from.optional_number("repetition_penalty"));
-  BOLIDE_TRY(out.presence_penalty, from.optional_number("presence_penalty"));
-  BOLIDE_TRY(out.frequency_penalty, from.optional_number("frequency_penalty"));
+  BOLIDE_TRY(out.temperature, from.optional_number_in("temperature", kTemperatureRange));
+  BOLIDE_TRY(out.top_k, from.optional_integer_in("top_k", -1, INT32_MAX));
+  BOLIDE_TRY(out.top_p, from.optional_number_in("top_p", kShareRange));
+  BOLIDE_TRY(out.min_p, from.optional_number_in("min_p", kShareRange));
+  BOLIDE_TRY(out.repetition_penalty, from.optional_number_in("repetition_penalty", kRepetitionPenaltyRange));
+  BOLIDE_TRY(out.presence_penalty, from.optional_number_in("presence_penalty", kPenaltyRange));
+  BOLIDE_TRY(out.frequency_penalty, from.optional_number_in("frequency_penalty", kPenaltyRange));
   BOLIDE_TRY(out.do_sample, from.optional_boolean("do_sample"));
   BOLIDE_TRY(out.tokens_max, from.optional_integer("max_new_tokens"));
   return out;

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "formats/json_limits.h"
 #include "formats/safetensors.h"
 
 namespace bolide {
@@ -48,9 +49,7 @@ class IndexReader final : public nlohmann::json_sax<nlohmann::json> {
   bool null() override { return other(); }
   bool boolean(bool) override { return other(); }
   bool binary(binary_t&) override { return other(); }
-  bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception&) override {
-    return refuse(fmt::format("is no valid JSON at byte {}", position));
-  }
+  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception&) override { return false; }
 
  private:
   bool other() { return !in_map_ || refuse("weight_map must map names to file names"); }
@@ -107,7 +106,7 @@ Result<std::vector<std::pair<std::string, std::string>>> parse_safetensors_index
   const bool good = nlohmann::json::sax_parse(text.begin(), text.end(), &reader);
   if (!good)
     return error(Code::kInvalid,
-                 fmt::format("{}: {}", label, reader.problem().empty() ? "is no valid JSON" : reader.problem()));
+                 fmt::format("{}: {}", label, reader.problem().empty() ? describe_json_error(text) : reader.problem()));
   if (!reader.found() || map.empty())
     return error(Code::kInvalid, fmt::format("{}: has no weight_map, or an empty one", label));
   std::sort(map.begin(), map.end());

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <cmath>
 #include <map>
 
 #include "ir/graph.h"
@@ -38,6 +39,8 @@ struct Printer {
 template <class Number>
 bool parse_number(std::string_view text, Number* out) {
   const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), *out);
+  if constexpr (std::is_floating_point_v<Number>)
+    if (failure == std::errc() && !std::isfinite(*out)) return false;
   return failure == std::errc() && end == text.data() + text.size();
 }
 

@@ -12,7 +12,10 @@ bool KvLayout::bytes(uint64_t* out) const {
   return true;
 }
 
-Result<KvCache> KvCache::make(const KvLayout& layout, Device& device) {
+namespace {
+
+// The memory of the pools and of `others`.
+Result<Buffer> reserve(const KvLayout& layout, Device& device, size_t others) {
   uint64_t bytes = 0;
   if (!layout.bytes(&bytes))
     return error(
@@ -20,12 +23,30 @@ Result<KvCache> KvCache::make(const KvLayout& layout, Device& device) {
         fmt::format("a KV cache of {} layers of {} heads of {} dims and {} blocks of {} tokens cannot be made; "
                     "ask for a smaller --context",
                     layout.layers, layout.kv_heads, layout.head_dim, layout.blocks, layout.block_tokens));
-  auto memory =
-      device.allocate(bytes, Memory::kDevice)
-          .context(fmt::format("KV cache for {} tokens ({}); a smaller --context or --kv-type bf16 needs less",
-                               int64_t{layout.blocks} * layout.block_tokens, to_string(layout.dtype)));
-  BOLIDE_TRY(Buffer buffer, std::move(memory));
+  const auto what = [&] {
+    return fmt::format("KV cache for {} tokens ({}, {:.1f} MB){}; a smaller --context{} needs less",
+                       int64_t{layout.blocks} * layout.block_tokens, to_string(layout.dtype),
+                       static_cast<double>(bytes) / 1e6,
+                       others == 0 ? "" : fmt::format(" and weights ({:.1f} MB)", static_cast<double>(others) / 1e6),
+                       layout.dtype == DType::kBF16 ? "" : " or --kv-type bf16");
+  };
+  uint64_t sum = 0;
+  if (add_overflows(bytes, uint64_t{others}, &sum)) sum = UINT64_MAX;
+  auto memory = device.allocate(sum, Memory::kDevice);
+  if (!memory) return std::move(memory).error().context(what());
+  return memory;
+}
+
+}  // namespace
+
+Result<KvCache> KvCache::make(const KvLayout& layout, Device& device) {
+  BOLIDE_TRY(Buffer buffer, reserve(layout, device, 0));
   return KvCache(layout, std::move(buffer));
+}
+
+Result<> KvCache::check(const KvLayout& layout, Device& device, size_t others) {
+  BOLIDE_TRY(reserve(layout, device, others));
+  return {};
 }
 
 KvCache::KvCache(const KvLayout& layout, Buffer memory)

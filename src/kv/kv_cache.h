@@ -26,6 +26,8 @@ class KvCache {
  public:
   // kOutOfMemory says how much the layout needs and what would need less.
   static Result<KvCache> make(const KvLayout& layout, Device& device);
+  // The same errors without making one, if `others` further bytes are to be had at the same time.
+  static Result<> check(const KvLayout& layout, Device& device, size_t others);
 
   const KvLayout& layout() const { return layout_; }
   size_t bytes() const { return memory_.size(); }

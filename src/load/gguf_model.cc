@@ -18,11 +18,21 @@ using Json = nlohmann::json;
 constexpr int64_t kCountMax = INT32_MAX;
 constexpr int64_t kExpertsMax = 4096;
 constexpr int64_t kRopeFactorsMax = 65536;
+constexpr NumberRange kRopeFactorOrNone{0, kRopeFactorRange.most};  // 0: no scaling; the configuration has the least
 
 // Control tokens that end a model's turn, by the texts that published vocabularies have for them. GGUF names one
 // end-of-text id and perhaps one end-of-turn id; files often lack the second.
 constexpr std::array<std::string_view, 8> kEndTokens = {"<|im_end|>",    "<|eot_id|>",      "<|eom_id|>",    "<|end|>",
                                                         "<|endoftext|>", "<|end_of_text|>", "<end_of_turn>", "<EOT>"};
+
+Result<std::optional<double>> number_in(const GgufHeader& header, const std::string& label, const std::string& key,
+                                        NumberRange range) {
+  BOLIDE_TRY(const auto value, header.number(key, label));
+  if (!value) return value;
+  if (const std::string problem = range_problem(*value, range); !problem.empty())
+    return error(Code::kInvalid, fmt::format("{}: {}: {}", label, key, problem));
+  return value;
+}
 
 // Reads keys under the architecture's prefix, and collects the fields.
 class Reader {
@@ -32,11 +42,8 @@ class Reader {
 
   std::string key(std::string_view name) const { return fmt::format("{}.{}", architecture_, name); }
   Result<std::optional<int64_t>> integer(std::string_view name) const { return header_.integer(key(name), label_); }
-  Result<std::optional<double>> number(std::string_view name) const {
-    BOLIDE_TRY(const auto value, header_.number(key(name), label_));
-    if (value && !std::isfinite(*value))
-      return error(Code::kInvalid, fmt::format("{}: {}: is {}, expected a finite number", label_, key(name), *value));
-    return value;
+  Result<std::optional<double>> number(std::string_view name, NumberRange range) const {
+    return number_in(header_, label_, key(name), range);
   }
   Result<std::optional<std::string>> string(std::string_view name) const { return header_.string(key(name), label_); }
 
@@ -70,14 +77,17 @@ class Reader {
 
 Result<Json> rope_fields(const Reader& from, const GgufSource& source, int64_t head_dim) {
   Json rope = {{"rope_type", "default"}};
-  BOLIDE_TRY(const auto theta, from.number("rope.freq_base"));
+  BOLIDE_TRY(const auto theta, from.number("rope.freq_base", kRopeThetaRange));
   rope["rope_theta"] = theta.value_or(10000.0);
   BOLIDE_TRY(const auto rotated, from.integer("rope.dimension_count"));
-  if (rotated && *rotated > 0 && *rotated < head_dim)
+  if (rotated && (*rotated < 2 || *rotated > head_dim || *rotated % 2 != 0))
+    return error(Code::kInvalid, fmt::format("{}: {}: is {}, expected an even number from 2 to the head's size, {}",
+                                             source.label(), from.key("rope.dimension_count"), *rotated, head_dim));
+  if (rotated && *rotated < head_dim)
     rope["partial_rotary_factor"] = static_cast<double>(*rotated) / static_cast<double>(head_dim);
   BOLIDE_TRY(const auto original, from.integer("rope.scaling.original_context_length"));
   if (original && *original > 0) rope["original_max_position_embeddings"] = *original;
-  BOLIDE_TRY(const auto attention, from.number("rope.scaling.attn_factor"));
+  BOLIDE_TRY(const auto attention, from.number("rope.scaling.attn_factor", kAttentionFactorRange));
 
   // Per-dimension divisors of the frequencies: one list (llama 3) or one for short and one for long contexts (phi 3).
   // One list is both.
@@ -99,9 +109,9 @@ Result<Json> rope_fields(const Reader& from, const GgufSource& source, int64_t h
   }
 
   BOLIDE_TRY(auto type, from.string("rope.scaling.type"));
-  BOLIDE_TRY(auto factor, from.number("rope.scaling.factor"));
+  BOLIDE_TRY(auto factor, from.number("rope.scaling.factor", kRopeFactorOrNone));
   if (!factor) {
-    BOLIDE_TRY(factor, from.number("rope.scale_linear"));  // files of 2023
+    BOLIDE_TRY(factor, from.number("rope.scale_linear", kRopeFactorOrNone));  // files of 2023
     if (factor && !type) type = "linear";
   }
   if (!type || *type == "none" || !factor || *factor == 1.0 || *factor == 0.0) return rope;
@@ -111,8 +121,8 @@ Result<Json> rope_fields(const Reader& from, const GgufSource& source, int64_t h
     // ggml multiplies yarn's own scale by this one.
     if (attention && *attention != 1.0 && *factor > 1)
       rope["attention_factor"] = *attention * (0.1 * std::log(*factor) + 1.0);
-    BOLIDE_TRY(const auto fast, from.number("rope.scaling.yarn_beta_fast"));
-    BOLIDE_TRY(const auto slow, from.number("rope.scaling.yarn_beta_slow"));
+    BOLIDE_TRY(const auto fast, from.number("rope.scaling.yarn_beta_fast", kRopeFactorRange));
+    BOLIDE_TRY(const auto slow, from.number("rope.scaling.yarn_beta_slow", kRopeFactorRange));
     if (fast) rope["beta_fast"] = *fast;
     if (slow) rope["beta_slow"] = *slow;
   }
@@ -184,8 +194,8 @@ Result<Parsed> config_fields(const GgufSource& source, const Family& family) {
     return error(Code::kInvalid, fmt::format("{}: {}: {} heads do not fit an embedding of {}", label,
                                              from.key("attention.head_count"), dims.heads, hidden));
   config["head_dim"] = head_dim;
-  BOLIDE_TRY(const auto rms_epsilon, from.number("attention.layer_norm_rms_epsilon"));
-  BOLIDE_TRY(const auto epsilon, from.number("attention.layer_norm_epsilon"));
+  BOLIDE_TRY(const auto rms_epsilon, from.number("attention.layer_norm_rms_epsilon", kNormEpsilonRange));
+  BOLIDE_TRY(const auto epsilon, from.number("attention.layer_norm_epsilon", kNormEpsilonRange));
   if (!rms_epsilon && !epsilon)
     return error(Code::kInvalid,
                  fmt::format("{}: {} is missing, and so is {}", label, from.key("attention.layer_norm_rms_epsilon"),
@@ -226,11 +236,15 @@ GenerationConfig generation_of(const GgufTokenizer& tokenizer) {
 }
 
 Result<> read_sampling(const GgufHeader& header, const std::string& label, GenerationConfig& generation) {
-  BOLIDE_TRY(generation.temperature, header.number("general.sampling.temp", label));
+  BOLIDE_TRY(generation.temperature, number_in(header, label, "general.sampling.temp", kTemperatureRange));
   BOLIDE_TRY(generation.top_k, header.integer("general.sampling.top_k", label));
-  BOLIDE_TRY(generation.top_p, header.number("general.sampling.top_p", label));
-  BOLIDE_TRY(generation.min_p, header.number("general.sampling.min_p", label));
-  BOLIDE_TRY(generation.repetition_penalty, header.number("general.sampling.penalty_repeat", label));
+  if (generation.top_k && (*generation.top_k < -1 || *generation.top_k > INT32_MAX))
+    return error(Code::kInvalid, fmt::format("{}: general.sampling.top_k: is {}, expected -1 to {}", label,
+                                             *generation.top_k, INT32_MAX));
+  BOLIDE_TRY(generation.top_p, number_in(header, label, "general.sampling.top_p", kShareRange));
+  BOLIDE_TRY(generation.min_p, number_in(header, label, "general.sampling.min_p", kShareRange));
+  BOLIDE_TRY(generation.repetition_penalty,
+             number_in(header, label, "general.sampling.penalty_repeat", kRepetitionPenaltyRange));
   return {};
 }
 
@@ -270,6 +284,7 @@ Result<LoadedModel> load_gguf(std::shared_ptr<const GgufSource> source) {
   model.tokenizer.gguf = std::move(tokenizer);
   BOLIDE_TRY(const auto chat_template, header.string("tokenizer.chat_template", label));
   model.chat_template = chat_template.value_or("");
+  model.chat_template_file = label;
   return model;
 }
 

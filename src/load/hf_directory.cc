@@ -98,8 +98,10 @@ Result<std::string> template_in(const std::string& text, const Path& path) {
     return error(Code::kInvalid, fmt::format("{}: is larger than {} bytes or nests deeper than {}", path.string(),
                                              kTokenizerConfigBytesMax, kJsonNestingMax));
   const Json root = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (root.is_discarded() || !root.is_object())
-    return error(Code::kInvalid, fmt::format("{}: is no valid JSON object", path.string()));
+  if (root.is_discarded())
+    return error(Code::kInvalid, fmt::format("{}: {}", path.string(), describe_json_error(text)));
+  if (!root.is_object())
+    return error(Code::kInvalid, fmt::format("{}: is {}, expected an object", path.string(), root.type_name()));
   const auto it = root.find("chat_template");
   if (it == root.end()) return std::string();
   if (it->is_string()) return it->get<std::string>();
@@ -110,13 +112,22 @@ Result<std::string> template_in(const std::string& text, const Path& path) {
   return std::string();
 }
 
-Result<std::string> read_chat_template(const Path& folder, const std::string& tokenizer_config) {
-  if (const Path file = folder / "chat_template.jinja"; is_there(file)) return read_file(file);
-  BOLIDE_TRY(auto text, template_in(tokenizer_config, folder / "tokenizer_config.json"));
-  if (!text.empty()) return text;
-  const Path file = folder / "chat_template.json";
-  BOLIDE_TRY(const auto json, read_if_there(file));
-  return template_in(json, file);
+// From the first of the files that has one.
+Result<> read_chat_template(const Path& folder, LoadedModel* model) {
+  Path file = folder / "chat_template.jinja";
+  if (is_there(file)) {
+    BOLIDE_TRY(model->chat_template, read_file(file, kTokenizerConfigBytesMax));
+  } else {
+    file = folder / "tokenizer_config.json";
+    BOLIDE_TRY(model->chat_template, template_in(model->tokenizer.tokenizer_config_json, file));
+  }
+  if (model->chat_template.empty()) {
+    file = folder / "chat_template.json";
+    BOLIDE_TRY(const auto json, read_if_there(file));
+    BOLIDE_TRY(model->chat_template, template_in(json, file));
+  }
+  if (!model->chat_template.empty()) model->chat_template_file = file.string();
+  return {};
 }
 
 }  // namespace
@@ -151,7 +162,7 @@ Result<LoadedModel> load_hf_directory(const Path& folder, const LoadOptions& opt
   BOLIDE_TRY(model.tokenizer.tokenizer_json, read_if_there(folder / "tokenizer.json"));
   BOLIDE_TRY(model.tokenizer.tokenizer_config_json, read_if_there(folder / "tokenizer_config.json"));
   BOLIDE_TRY(model.tokenizer.tokenizer_model, read_if_there(folder / "tokenizer.model"));
-  BOLIDE_TRY(model.chat_template, read_chat_template(folder, model.tokenizer.tokenizer_config_json));
+  BOLIDE_TRY(read_chat_template(folder, &model));
   return model;
 }
 

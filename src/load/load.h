@@ -40,7 +40,8 @@ struct LoadedModel {
   GenerationConfig generation;
   std::shared_ptr<const WeightSource> weights;
   TokenizerAssets tokenizer;
-  std::string chat_template;  // Jinja, or empty
+  std::string chat_template;       // Jinja, or empty
+  std::string chat_template_file;  // that it is from, for errors
 };
 
 // Errors say which file, what and what to do. The configuration's sizes have been checked against the tensors.

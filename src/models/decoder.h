@@ -133,6 +133,8 @@ Result<ActKind> read_act(const ModelConfig& config, std::string_view otherwise);
 // parse_sizes and what else most families share: rms_norm_eps, hidden_act, tie_word_embeddings, the rotary embedding;
 // intermediate_size must be there.
 Result<DecoderSpec> parse_llama_like(const ModelConfig& config);
+// Tokens that a layer with a sliding window sees; 0: all.
+Result<int64_t> read_sliding_window(const ModelConfig& config);
 // Rotary tables of a RopeConfig for head dim D (all of transformers' rope types).
 Result<RopeSpec> make_rope(const RopeConfig& config, int64_t head_dim, int64_t context_max);
 

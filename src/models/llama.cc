@@ -19,7 +19,7 @@ Result<DecoderSpec> parse_llama(const ModelConfig& config) {
 
 Result<DecoderSpec> parse_mistral(const ModelConfig& config) {
   BOLIDE_TRY(DecoderSpec spec, parse_llama_like(config));
-  BOLIDE_TRY(const int64_t window, config.integer_or("sliding_window", 0));
+  BOLIDE_TRY(const int64_t window, read_sliding_window(config));
   spec.window.assign(static_cast<size_t>(spec.layers), window);
   return spec;
 }

@@ -24,6 +24,11 @@ Result<ActKind> read_act(const ModelConfig& config, std::string_view otherwise) 
                             Code::kUnsupported);
 }
 
+Result<int64_t> read_sliding_window(const ModelConfig& config) {
+  BOLIDE_TRY(const auto window, config.optional_integer_in("sliding_window", 0, INT32_MAX));
+  return window.value_or(0);
+}
+
 Result<DecoderSpec> parse_sizes(const ModelConfig& config) {
   DecoderSpec spec;
   BOLIDE_TRY(spec.layers, config.integer_in("num_hidden_layers", 1, kLayersMax));
@@ -54,12 +59,12 @@ Result<DecoderSpec> parse_sizes(const ModelConfig& config) {
 Result<DecoderSpec> parse_llama_like(const ModelConfig& config) {
   BOLIDE_TRY(DecoderSpec spec, parse_sizes(config));
   BOLIDE_TRY(spec.ffn_dim, config.integer_in("intermediate_size", 1, kDimMax));
-  BOLIDE_TRY(const double eps, config.number_or("rms_norm_eps", 1e-6));
+  BOLIDE_TRY(const double eps, config.number_in("rms_norm_eps", 1e-6, kNormEpsilonRange));
   spec.norm_eps = static_cast<float>(eps);
   BOLIDE_TRY(spec.act, read_act(config, "silu"));
   BOLIDE_TRY(spec.tied_head, config.boolean_or("tie_word_embeddings", false));
   BOLIDE_TRY(const RopeConfig rope, config.rope());
-  BOLIDE_TRY(spec.rope, make_rope(rope, spec.head_dim, spec.context_max));
+  BOLIDE_TRY(spec.rope, make_rope(rope, spec.head_dim, spec.context_max).context(config.source()));
   return spec;
 }
 

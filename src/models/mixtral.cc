@@ -26,7 +26,7 @@ Result<DecoderSpec> parse_mixtral(const ModelConfig& config) {
   BOLIDE_TRY(DecoderSpec spec, parse_llama_like(config));
   BOLIDE_TRY(spec.experts, config.integer_in("num_local_experts", 1, 4096));
   BOLIDE_TRY(spec.experts_per_token, config.integer_in("num_experts_per_tok", 1, spec.experts));
-  BOLIDE_TRY(const int64_t window, config.integer_or("sliding_window", 0));
+  BOLIDE_TRY(const int64_t window, read_sliding_window(config));
   spec.window.assign(static_cast<size_t>(spec.layers), window);
   return spec;
 }

@@ -14,7 +14,7 @@ constexpr std::string_view kQwen3Architectures[] = {"Qwen3ForCausalLM"};
 // Layers from max_window_layers on slide, if use_sliding_window; layer_types says it outright in newer files.
 Result<> read_windows(const ModelConfig& config, DecoderSpec* spec) {
   BOLIDE_TRY(const bool slides, config.boolean_or("use_sliding_window", false));
-  BOLIDE_TRY(const int64_t window, config.integer_or("sliding_window", 0));
+  BOLIDE_TRY(const int64_t window, read_sliding_window(config));
   if (!slides || window == 0) return {};
   BOLIDE_TRY(const std::vector<std::string> types, config.layer_types());
   if (!types.empty() && static_cast<int64_t>(types.size()) != spec->layers)

@@ -18,6 +18,16 @@ constexpr std::array kInputs = {
     InputField{"rows", &BatchInputs::rows},
 };
 
+// The node, and the tensors of the checkpoint that it reads.
+std::string describe(const Graph& graph, NodeId id) {
+  const Node& node = graph.node(id);
+  std::string tensors;
+  for (const ValueId value : node.in)
+    if (value != kNoValue && !graph.value(value).parts.empty())
+      tensors += fmt::format("{}{}", tensors.empty() ? "" : ", ", to_string(std::span(graph.value(value).parts)));
+  return tensors.empty() ? node.name : fmt::format("{} (tensor {})", node.name, tensors);
+}
+
 }  // namespace
 
 TensorView Executor::view(const Operand& operand, const SymbolValues& sizes) const {
@@ -81,14 +91,14 @@ Result<> Executor::run(const Plan& plan, const Graph& graph, const BatchInputs& 
   if (observer == nullptr) {
     for (size_t i = 0; i < launches_.size(); ++i)
       if (auto done = plan.steps[i].kernel->launch(launches_[i], stream); !done)
-        return std::move(done).error().context(graph.node(plan.steps[i].node).name);
+        return std::move(done).error().context(describe(graph, plan.steps[i].node));
     return {};
   }
   for (size_t i = 0; i < launches_.size(); ++i) {
     const auto start = std::chrono::steady_clock::now();
     auto done = plan.steps[i].kernel->launch(launches_[i], stream);
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    if (!done) return std::move(done).error().context(graph.node(plan.steps[i].node).name);
+    if (!done) return std::move(done).error().context(describe(graph, plan.steps[i].node));
     (*observer)(plan, i, launches_[i], seconds);
   }
   return {};

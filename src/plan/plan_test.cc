@@ -136,7 +136,7 @@ void expect_outputs(const RandomGraph& random, const Executor& executor, const I
   }
 }
 
-// Many sizes through one executor, between runs that leave NaN all over the arena.
+// Many sizes through one executor, between runs that leave infinities and NaN all over the arena.
 TEST(Executor, GivesTheGraphsValuesWhateverRanBefore) {
   Machine machine;
   for (uint32_t seed = 0; seed < 40; ++seed) {

@@ -52,7 +52,7 @@ class MemorySource final : public WeightSource {
 
 inline ValueId last_out(const Graph& graph, Result<NodeId> id, size_t i = 0) { return graph.node(id.value()).out[i]; }
 
-inline constexpr int64_t kVocab = 12;  // the last row of every table is NaN
+inline constexpr int64_t kVocab = 12;  // the last row of every table is far too large: infinities and NaN follow
 
 // Embeddings, then random Add, Activate(relu), GatedAct(relu), Slice and GatherRows; several outputs.
 struct RandomGraph {
@@ -70,7 +70,7 @@ struct RandomGraph {
       const std::string name = "table" + std::to_string(table);
       std::vector<float> contents(static_cast<size_t>(kVocab * width));
       for (float& f : contents) f = static_cast<float>(static_cast<int>(random() % 64) - 32);
-      std::fill(contents.end() - width, contents.end(), std::numeric_limits<float>::quiet_NaN());
+      std::fill(contents.end() - width, contents.end(), std::numeric_limits<float>::max());
       source.add(name, {kVocab, width}, contents);
       tables[name] = contents;
       const ValueId weight = graph.add_weight({{name, 0, kVocab}}, f32({kVocab, width}));

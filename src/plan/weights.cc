@@ -64,7 +64,9 @@ Result<StoredWeight> store_vector(const Value& weight, const Opened& opened, Sto
     decode_row(opened.data[i].info.dtype, nullptr, opened.runs[i].data, count, out);
     for (int64_t j = 0; j < count; ++j)
       if (!std::isfinite(out[j]))
-        return error(Code::kInvalid, fmt::format("{}: element {} is {}", weight.parts[i].tensor, j, out[j]));
+        return error(Code::kInvalid, fmt::format("{}element {} is {}: the checkpoint is damaged; download it again",
+                                                 weight.parts.size() == 1 ? "" : weight.parts[i].tensor + ": ",
+                                                 weight.parts[i].begin + j, out[j]));
     out += count;
   }
   stored.view = make_view(nullptr, DType::kF32, Shape{opened.rows.rows});
@@ -90,29 +92,27 @@ Result<StoredWeight> store_rows(const Opened& opened, StoredWeight stored) {
   return own(std::move(buffer), std::move(stored));
 }
 
+constexpr size_t kPackedAlignment = 64;
+
 // The memory of all packed weights, in the order in which a step reads them: prefetchers then run from one weight into
 // the next (q4_1 [3072, 576] from cold memory at T = 1, Zen 4: 63 us in allocations of its own, 42 us in one).
 class PackedMemory {
  public:
   static Result<PackedMemory> make(const Graph& graph, std::span<const WeightStore::Use> uses) {
-    size_t bytes = 0;
-    for (const auto& [id, packing] : std::set<WeightStore::Use>(uses.begin(), uses.end()))
-      if (packing != nullptr) bytes += round_up(packing->bytes(graph.type(id)), kAlignment);
     PackedMemory memory;
-    BOLIDE_TRY(Buffer buffer, Buffer::host(bytes).context("packed weights"));
+    BOLIDE_TRY(Buffer buffer, Buffer::host(WeightStore::packed_bytes(graph, uses)).context("packed weights"));
     memory.buffer_ = std::make_shared<Buffer>(std::move(buffer));
     return memory;
   }
   // The next `bytes`, zeroed.
   MutableBytes take(size_t bytes) {
     const MutableBytes part = buffer_->bytes().subspan(used_, bytes);
-    used_ += round_up(bytes, kAlignment);
+    used_ += round_up(bytes, kPackedAlignment);
     return part;
   }
   std::shared_ptr<const void> owner() const { return buffer_; }
 
  private:
-  static constexpr size_t kAlignment = 64;
   std::shared_ptr<Buffer> buffer_;
   size_t used_ = 0;
 };
@@ -135,6 +135,13 @@ Result<StoredWeight> store(const Value& weight, ValueId id, const Packing* packi
 }
 
 }  // namespace
+
+size_t WeightStore::packed_bytes(const Graph& graph, std::span<const Use> uses) {
+  size_t bytes = 0;
+  for (const auto& [id, packing] : std::set<Use>(uses.begin(), uses.end()))
+    if (packing != nullptr) bytes += round_up(packing->bytes(graph.type(id)), kPackedAlignment);
+  return bytes;
+}
 
 Result<WeightStore> WeightStore::pack(const Graph& graph, std::span<const Use> uses, const WeightSource& source,
                                       Workers& workers, const FunctionRef<void(PackProgress)>* progress) {

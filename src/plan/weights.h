@@ -32,6 +32,8 @@ struct PackProgress {
 class WeightStore {
  public:
   using Use = std::pair<ValueId, const Packing*>;
+  // The memory that `pack` takes for weights in layouts of their own.
+  static size_t packed_bytes(const Graph& graph, std::span<const Use> uses);
   // Reads, checks and packs every use once. Errors name the tensor.
   static Result<WeightStore> pack(const Graph& graph, std::span<const Use> uses, const WeightSource& source,
                                   Workers& workers, const FunctionRef<void(PackProgress)>* progress = nullptr);
@@ -47,8 +49,12 @@ class WeightStore {
   std::span<const StoredWeight> all() const { return weights_; }
   size_t bytes() const;
   size_t anonymous_bytes() const;
+  // The file or folder that the weights are of, for errors that are found when they are used.
+  const std::string& label() const { return label_; }
+  void set_label(std::string label) { label_ = std::move(label); }
 
  private:
+  std::string label_;
   std::vector<StoredWeight> weights_;
   std::map<Use, size_t> index_;
 };

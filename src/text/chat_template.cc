@@ -1,5 +1,7 @@
 #include "text/chat_template.h"
 
+#include <fmt/format.h>
+
 #include <ctime>
 
 #include "text/jinja_interpreter.h"
@@ -44,7 +46,11 @@ Result<std::string> ChatTemplate::render(const ChatInput& input) const {
   if (input.variables.is_object())
     for (auto it = input.variables.begin(); it != input.variables.end(); ++it) BOLIDE_TRY(set(it.key(), it.value()));
   Result<std::string> text = interpreter.run();
-  if (text || interpreter.raised()) return text;
+  if (text) return text;
+  // The template's own words, marked as such: they can say anything.
+  if (interpreter.raised())
+    return error(Code::kInvalid,
+                 fmt::format("{} refuses the conversation: \"{:.500}\"", parsed_->name, text.error().text));
   return std::move(text).context(parsed_->name);
 }
 

@@ -20,8 +20,8 @@ namespace bolide {
 // What one rendering may use at most; a template that needs more gives an error, within about a second.
 struct ChatLimits {
   uint64_t steps_max = 10'000'000;  // expressions evaluated, items visited, and bytes of text handled / 128
-  uint64_t memory_bytes_max = 256ull << 20;
-  uint64_t output_bytes_max = 64ull << 20;
+  uint64_t memory_bytes_max = 64ull << 20;
+  uint64_t output_bytes_max = 32ull << 20;
 };
 
 struct ChatInput {
@@ -45,8 +45,8 @@ class ChatTemplate {
   // that need other templates (include, import, extends, block) and recursive loops.
   static Result<ChatTemplate> parse(std::string source, std::string name);
 
-  // Errors: kInvalid. Those the template raises itself (raise_exception) have its message as their whole text; all
-  // others name the template and the line.
+  // Errors: kInvalid. All name the template; those it raises itself (raise_exception) quote its message, all others
+  // say the line.
   Result<std::string> render(const ChatInput& input) const;
 
   const std::string& source() const;

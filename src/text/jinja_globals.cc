@@ -25,12 +25,21 @@ R range(Interpreter& in, const Value&, Args& args) {
   if (args.positional.size() == 1) std::swap(numbers[0], numbers[1]);
   const auto [first, last, step] = numbers;
   if (step == 0) return template_error("the step of range is zero");
+  // Counted first, so that the list takes its memory at once: a vector that grows leaves as much behind in pieces.
+  const auto each = [first = first, last = last, step = step](auto&& visit) {
+    for (int64_t at = first; step > 0 ? at < last : at > last;) {
+      if (!visit(at) || __builtin_add_overflow(at, step, &at)) return;
+    }
+  };
+  int64_t count = 0;
+  each([&](int64_t) { return ++count <= kRangeMax; });
+  if (count > kRangeMax) return template_error(fmt::format("range makes more than {} numbers", kRangeMax));
   std::vector<Value> items;
-  for (int64_t at = first; step > 0 ? at < last : at > last;) {
-    if (items.size() >= kRangeMax) return template_error(fmt::format("range makes more than {} numbers", kRangeMax));
+  items.reserve(static_cast<size_t>(count));
+  each([&](int64_t at) {
     items.push_back(Value::integer_of(at));
-    if (__builtin_add_overflow(at, step, &at)) break;
-  }
+    return true;
+  });
   BOLIDE_TRY(in.heap().step(items.size() * sizeof(Value)));
   return in.heap().list(std::move(items), Flavour::kRange);
 }

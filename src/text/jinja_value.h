@@ -28,10 +28,10 @@ struct Cycle;
 
 // What one render may use. Exceeding any of them is an error, never a crash or a hang.
 struct Limits {
-  uint64_t steps_max = 10'000'000;           // nodes evaluated, items visited, and bytes handled / 128
-  uint64_t memory_bytes_max = 256ull << 20;  // live strings plus everything else ever made in the render
-  uint64_t output_bytes_max = 64ull << 20;   // all text written, that of captured blocks included
-  int depth_max = 400;                       // nested evaluations, macro calls included
+  uint64_t steps_max = 10'000'000;          // nodes evaluated, items visited, and bytes handled / 128
+  uint64_t memory_bytes_max = 64ull << 20;  // live strings plus everything else ever made in the render
+  uint64_t output_bytes_max = 16ull << 20;  // all text written, that of captured blocks included
+  int depth_max = 400;                      // nested evaluations, macro calls included
 };
 
 enum class Kind : uint8_t {

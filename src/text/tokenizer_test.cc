@@ -126,7 +126,7 @@ TEST(Tokenizer, ManyThreadsEncodeAtOnce) {
 
 TEST(Tokenizer, BrokenDescriptionsNameTheField) {
   const std::pair<std::string_view, std::string_view> cases[] = {
-      {"", "not JSON"},
+      {"", "expected JSON"},
       {"[]", "expected an object"},
       {"{}", "model: is missing"},
       {R"({"model":{"type":"Magic","vocab":{}}})", "\"Magic\""},
