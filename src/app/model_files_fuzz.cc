@@ -44,8 +44,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const FuzzPart& file : files)
     if (!is_file_name(file.name)) return 0;
   std::filesystem::create_directories(folder());
-  for (const FuzzPart& file : files)
-    std::ofstream(folder() / file.name, std::ios::binary) << as_text(file.bytes);
+  for (const FuzzPart& file : files) std::ofstream(folder() / file.name, std::ios::binary) << as_text(file.bytes);
 
   ModelOptions options;
   options.threads = 1;
