@@ -42,9 +42,9 @@ def main():
     report["targets"] = targets
     path = arguments.output or ROOT / "bench/results" / f"fuzz-{report['date']}.json"
     path.write_text(json.dumps(report, indent=1) + "\n")
-    print(f"{'target':22} {'runs':>10} {'/s':>7} {'edges':>7} {'of seeds':>8} {'features':>8} {'inputs':>6}  findings")
+    print(f"{'target':22} {'runs':>10} {'/s':>7} {'edges':>7} {'at start':>8} {'features':>8} {'inputs':>6}  findings")
     for t in targets:
-        print(f"{t['target']:22} {t['runs']:10} {t['runs_per_s']:7} {t['edges']:7} {t['edges_of_seeds']:8} "
+        print(f"{t['target']:22} {t['runs']:10} {t['runs_per_s']:7} {t['edges']:7} {t['edges_at_start']:8} "
               f"{t['features']:8} {t['corpus_inputs']:6}  {', '.join(t['findings']) or t['exit_code'] or 'none'}")
     print(path)
 

@@ -38,8 +38,8 @@ summarise() { # name, exit code, findings...
       for (i = 1; i <= count; ++i) names = names (i > 1 ? ", " : "") "\"" list[i] "\""
       printf "{\"target\": \"%s\", \"seconds\": %d, \"exit_code\": %d, ", name, took == "" ? asked : took, code
       printf "\"runs\": %d, \"runs_per_s\": %d, ", stat["stat::number_of_executed_units:"], stat["stat::average_exec_per_sec:"]
-      printf "\"edges\": %d, \"edges_of_seeds\": %d, \"edges_all\": %d, ", edges, edges_first, all
-      printf "\"features\": %d, \"features_of_seeds\": %d, ", features, features_first
+      printf "\"edges\": %d, \"edges_at_start\": %d, \"edges_all\": %d, ", edges, edges_first, all
+      printf "\"features\": %d, \"features_at_start\": %d, ", features, features_first
       printf "\"corpus_inputs\": %d, \"corpus_size\": \"%s\", ", corpus[1], corpus[2]
       printf "\"slowest_s\": %d, \"peak_rss_mb\": %d, ", stat["stat::slowest_unit_time_sec:"], stat["stat::peak_rss_mb:"]
       printf "\"findings\": [%s]}\n", names

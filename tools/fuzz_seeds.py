@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes the seeds of fuzz/corpus that no golden has: models small enough to be read thousands of times a second.
+"""Writes inputs that no golden gives, to choose seeds from: models small enough to be read hundreds of times a second.
 
-usage: tools/fuzz_seeds.py [FOLDER]     (fuzz/corpus)
+usage: tools/fuzz_seeds.py FOLDER     (tools/fuzz_minimise.py chooses what goes from there to fuzz/corpus)
 
 model_files_fuzz: one file a model, each of its files as u8 name bytes, name, u32 bytes, contents (src/app/fuzz_parts.h).
 xz_fuzz: a text packed in several ways.
@@ -255,7 +255,9 @@ def packed_texts():
 
 
 def main():
-    target = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent / "fuzz/corpus")
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    target = Path(sys.argv[1])
     seeds = {"model_files_fuzz": {}, "xz_fuzz": packed_texts()}
     for name, files in models().items():
         seeds["model_files_fuzz"][name] = b"".join(
