@@ -17,8 +17,11 @@ fi
 targets=$1 seeds=$2 out=$3 seconds=$4
 mkdir -p "$out" || exit 2
 shopt -s nullglob
-# Files that targets write are made and removed thousands of times a second.
-[ -n "${TMPDIR:-}" ] || { [ -w /dev/shm ] && export TMPDIR=/dev/shm; }
+# Files that targets write are made and removed hundreds of times a second; a fault leaves some.
+[ -n "${TMPDIR:-}" ] || [ ! -w /dev/shm ] || TMPDIR=/dev/shm
+TMPDIR=$(mktemp -d "${TMPDIR:-/tmp}/fuzz-XXXXXX") || exit 2
+export TMPDIR
+trap 'rm -rf "$TMPDIR"' EXIT
 
 # Coverage when the seeds are read and at the end, and the statistics that libFuzzer prints at its end, as one line of JSON.
 summarise() { # name, exit code, findings...
@@ -57,7 +60,7 @@ fuzz_one() { # path of the target
   "$1" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
     -artifact_prefix="$out/$name-" "${corpora[@]}" >"$log" 2>&1 || code=$?
   {
-    [ $code -eq 0 ] || grep -a -m 1 -A 60 -E '^==[0-9]+== ?ERROR|runtime error:|check failed' "$log"
+    [ $code -eq 0 ] || grep -a -m 1 -A 60 -E '^==[0-9]+== ?ERROR|runtime error:|internal error at' "$log"
     tail -n 30 "$log"
   } >"$out/$name.log"
   local findings=("$out/$name"-{crash,timeout,oom,leak}-*)
