@@ -13,7 +13,7 @@ usage: ./test.sh [WHAT]
   NAME-REGEX   release build, the tests whose names match (ctest -R)
   asan         address and undefined-behaviour sanitizers, the whole suite
   tsan         thread sanitizer, the whole suite
-  fuzz         every libFuzzer target for FUZZ_SECONDS (default 60) each, from fuzz/corpus/TARGET if there is one
+  fuzz         every libFuzzer target for FUZZ_SECONDS (default 60) each, from fuzz/corpus/TARGET; JOBS at once
   tidy         clang-tidy on the files changed since the merge base with main (tools/tidy.sh --all: on every file)
   format       clang-format: which files differ
   all          format, tidy, asan, tsan, then the release suite
@@ -36,21 +36,15 @@ build_and_test() { # preset, arguments of ctest
 }
 
 fuzz() {
-  local failed=() target name seconds=${FUZZ_SECONDS:-60}
+  local targets seconds=${FUZZ_SECONDS:-60}
   drop_moved_build fuzz
+  mapfile -t targets < <(find src -name '*_fuzz.cc' -exec basename {} .cc \;)
   step "configuring (fuzz)" build/logs/configure-fuzz.log cmake --preset fuzz -Wno-dev || fail "cmake could not configure the fuzz build (see above)"
-  step "building (fuzz)" build/logs/build-fuzz.log cmake --build --preset fuzz -j "${JOBS:-$(job_count)}" || fail "the fuzz build failed (see above)"
-  for target in build/fuzz/*_fuzz; do
-    [ -x "$target" ] || { say "there is no fuzz target yet"; return 0; }
-    name=$(basename "$target")
-    mkdir -p "build/fuzz/corpus/$name"
-    local seeds=()
-    [ ! -d "fuzz/corpus/$name" ] || seeds=("fuzz/corpus/$name")
-    step "fuzzing $name for $seconds s" "build/logs/$name.log" "$target" -max_total_time="$seconds" -timeout=10 \
-      -rss_limit_mb=2048 -artifact_prefix="build/fuzz/$name-" "build/fuzz/corpus/$name" "${seeds[@]}" || failed+=("$name")
-  done
-  [ ${#failed[@]} -eq 0 ] || fail "found faults in: ${failed[*]}" "the inputs are build/fuzz/TARGET-*; run the target with one as its argument"
-  say "no fault found"
+  step "building (fuzz)" build/logs/build-fuzz.log cmake --build --preset fuzz -j "${JOBS:-$(job_count)}" --target "${targets[@]}" ||
+    fail "the fuzz build failed (see above)"
+  step "fuzzing ${#targets[@]} targets for $seconds s each" build/logs/fuzz.log tools/fuzz_run.sh build/fuzz fuzz/corpus build/fuzz/run "$seconds" ||
+    fail "found faults: build/fuzz/run/TARGET.log says which" "the inputs are build/fuzz/run/TARGET-*; run build/fuzz/TARGET with one as its argument"
+  say "no fault found; tools/fuzz_report.py build/fuzz/run shows the coverage and keeps it in bench/results"
 }
 
 [ $# -le 1 ] || { usage >&2; exit 2; }

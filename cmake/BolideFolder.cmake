@@ -5,9 +5,11 @@
 # *.cu, *_cuda.cc and what lies in a folder cuda/ is compiled in builds with CUDA, *cuda_absent.cc in those without;
 # *_sm90.cu for sm_90a alone, other .cu files for every GPU of BOLIDE_CUDA_ARCHS.
 set(BOLIDE_ISA_avx2 -mavx2 -mfma -mf16c -mbmi -mbmi2)
-# GCC 12 warns of the undefined pass-through operands of its own AVX-512 intrinsics (GCC PR 105593).
-set(BOLIDE_ISA_avx512 ${BOLIDE_ISA_avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512cd -Wno-uninitialized
-    -Wno-maybe-uninitialized)
+set(BOLIDE_ISA_avx512 ${BOLIDE_ISA_avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512cd)
+if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+  # GCC 12 warns of the undefined pass-through operands of its own AVX-512 intrinsics (GCC PR 105593).
+  list(APPEND BOLIDE_ISA_avx512 -Wno-uninitialized -Wno-maybe-uninitialized)
+endif()
 set(BOLIDE_ISA_vnni ${BOLIDE_ISA_avx512} -mavx512vnni -mavx512vbmi)
 set(BOLIDE_ISA_avx512bf16 ${BOLIDE_ISA_vnni} -mavx512bf16)
 set(BOLIDE_ISA_amx ${BOLIDE_ISA_avx512bf16} -mamx-tile -mamx-int8 -mamx-bf16)

@@ -34,8 +34,10 @@ if(BOLIDE_WARNINGS_AS_ERRORS)
   list(APPEND flags -Werror)
 endif()
 if(BOLIDE_SANITIZE)
-  # GCC 12 sees uninitialised parts in instrumented std::variant and std::optional that are never read.
-  list(APPEND flags -Wno-maybe-uninitialized)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+    # GCC 12 sees uninitialised parts in instrumented std::variant and std::optional that are never read.
+    list(APPEND flags -Wno-maybe-uninitialized)
+  endif()
   list(APPEND flags -fsanitize=${BOLIDE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(bolide_flags INTERFACE "$<BUILD_INTERFACE:-fsanitize=${BOLIDE_SANITIZE}>")
 endif()

@@ -1,12 +1,13 @@
 // Engines whose checksums are right and whose contents are anybody's: an error, or a model that answers.
 //
-// Input: 't' and a table; or 's' and sections, each u8 name bytes, name, u32 bytes, contents (little endian).
+// Input: 't' and a table; or 's' and sections (fuzz_parts.h).
 #include <lzma.h>
 #include <unistd.h>
 
 #include <filesystem>
 
 #include "app/engine.h"
+#include "app/fuzz_parts.h"
 #include "formats/engine_file.h"
 
 namespace {
@@ -26,15 +27,7 @@ void fuzz_table(Bytes table) {
 
 void fuzz_sections(Bytes rest) {
   std::vector<EngineSectionData> sections;
-  while (rest.size() >= 5) {
-    const auto name_bytes = std::to_integer<size_t>(rest[0]);
-    if (rest.size() < 5 + name_bytes) break;
-    const std::string name(as_text(rest.subspan(1, name_bytes)));
-    const size_t bytes =
-        std::min<size_t>(load_unaligned<uint32_t>(&rest[1 + name_bytes]), rest.size() - 5 - name_bytes);
-    sections.push_back({name, rest.subspan(5 + name_bytes, bytes)});
-    rest = rest.subspan(5 + name_bytes + bytes);
-  }
+  for (FuzzPart& part : fuzz_parts(rest)) sections.push_back({std::move(part.name), part.bytes});
   static const std::filesystem::path path =
       std::filesystem::temp_directory_path() / ("bolide-fuzz-" + std::to_string(::getpid()) + ".engine");
   BOLIDE_CHECK(write_engine_file(path, sections).has_value(), "cannot write {}", path.string());

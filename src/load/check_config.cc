@@ -8,6 +8,7 @@ namespace {
 
 constexpr int64_t kLayersMax = 100'000;
 constexpr int64_t kDimMax = int64_t{1} << 31;
+constexpr int64_t kHeadDimMax = int64_t{1} << 20;
 
 // One dimension of one tensor, if the tensor is there, must be `value`; `field` is what says so.
 Result<> expect_dim(const ModelConfig& config, const WeightSource& weights, const std::string& name, int axis,
@@ -47,11 +48,11 @@ Result<> check_config_against_weights(const ModelConfig& config, const WeightSou
     return config.field_error("num_key_value_heads", fmt::format("is {}, no divisor of the {} heads", kv_heads, heads));
   int64_t head_dim = hidden / heads;
   if (config.has("head_dim")) {
-    BOLIDE_TRY(head_dim, config.integer_in("head_dim", 1, kDimMax));
+    BOLIDE_TRY(head_dim, config.integer_in("head_dim", 1, kHeadDimMax));
   } else if (hidden % heads != 0) {
     return config.field_error("num_attention_heads", fmt::format("is {}, no divisor of hidden_size {}", heads, hidden));
   }
-  // Both factors are below 2^31, so the products fit.
+  // Products of two fit, and so does three times heads * head_dim.
   BOLIDE_TRY(check_layers(config, weights, layers));
   BOLIDE_TRY(expect_dim(config, weights, "model.embed_tokens.weight", 0, vocabulary, "vocab_size"));
   BOLIDE_TRY(expect_dim(config, weights, "model.embed_tokens.weight", 1, hidden, "hidden_size"));

@@ -161,6 +161,14 @@ TEST(Load, SaysWhatIsWrongWithAFolder) {
   expect({{"config.json", config_with("\"hidden_size\": 2", "\"hidden_size\": 4")}, good}, "hidden_size: makes 4");
   expect({{"config.json", config_with("\"num_attention_heads\": 1", "\"num_attention_heads\": 3")}, good},
          "no divisor");
+  // Heads that would overflow what the rows of qkv_proj are counted in.
+  const std::string norm = test::safetensors_file(
+      fmt::format("{{{}}}", test::safetensors_entry("model.layers.0.input_layernorm.weight", "F32", "[2]", 0, 8)),
+      std::string(8, '\0'));
+  expect({{"config.json",
+           config_with("\"num_attention_heads\": 1", "\"num_attention_heads\": 2147483648, \"head_dim\": 2147483648")},
+          {"model.safetensors", norm}},
+         "head_dim");
   expect(
       {{"config.json", config_with("\"vocab_size\": 3", "\"quantization_config\": {\"quant_method\": \"hqq\"}")}, good},
       "hqq is not supported");

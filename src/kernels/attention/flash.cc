@@ -23,13 +23,13 @@ constexpr int64_t kRowsWanted = 48;  // 8 register tiles: packing a tile of keys
 // Multiply-adds of a launch below which waking threads costs more than it saves.
 constexpr int64_t kInlineWork = int64_t{1} << 17;
 
-// Takes aligned pieces off a workspace.
+// Takes aligned pieces off a workspace; without one (nullptr) it only counts.
 class Carver {
  public:
   explicit Carver(std::byte* at) : at_(at) {}
   template <class T>
   T* take(int64_t count) {
-    auto* piece = reinterpret_cast<T*>(at_ + used_);
+    auto* piece = at_ == nullptr ? nullptr : reinterpret_cast<T*>(at_ + used_);
     used_ += round_up(static_cast<size_t>(count) * sizeof(T), 64);
     return piece;
   }

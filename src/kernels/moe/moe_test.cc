@@ -200,5 +200,16 @@ TEST(Routing, RowActivationsMatchTheDefinition) {
     }
 }
 
+// What damaged weights give must come out as it is, to be refused when a token is chosen.
+TEST(Routing, ActivationsOfNanAreNan) {
+  for (const ActKind kind : {ActKind::kSilu, ActKind::kGelu, ActKind::kGeluTanh, ActKind::kRelu})
+    for (const float x : {NAN, -NAN}) {
+      const float one = 1;
+      float got = 0;
+      activate_row(kind, &x, &one, 1, &got);
+      EXPECT_TRUE(std::isnan(got));
+    }
+}
+
 }  // namespace
 }  // namespace bolide

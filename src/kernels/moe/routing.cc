@@ -12,12 +12,15 @@ namespace {
 inline float fast_exp(float x) {
   const float clamped = x < -87.f ? -87.f : x > 88.f ? 88.f : x;
   constexpr float kRound = 12582912.f;  // 1.5 * 2^23: adding it rounds to an integer
-  const float n = (clamped * 1.44269504f + kRound) - kRound;
+  const float shifted = clamped * 1.44269504f + kRound;
+  const float n = shifted - kRound;
   // ln 2 in two parts, so that the remainder is exact to the last place.
   const float r = (clamped - n * 0.693145752f) - n * 1.42860677e-6f;
   const float p =
       1.f + r * (1.f + r * (0.5f + r * (0.166666672f + r * (0.0416664556f + r * (0.00833337f + r * 0.00139304f)))));
-  return p * std::bit_cast<float>((static_cast<int32_t>(n) + 127) << 23);
+  // n as an integer, from the last bits of `shifted`: a NaN, which has no integer, gives some power of two.
+  const int32_t exponent = std::bit_cast<int32_t>(shifted) - std::bit_cast<int32_t>(kRound);
+  return p * std::bit_cast<float>((exponent + 127) << 23);
 }
 
 template <class F>

@@ -27,8 +27,7 @@ void rope_frequencies(const RopeSpec& rope, int64_t length, float* frequencies) 
 
 namespace rope {
 
-TokenFrequencies::TokenFrequencies(const RopeSpec& rope, const BatchInputs* batch, int64_t tokens)
-    : rope_(&rope), batch_(batch) {
+TokenFrequencies::TokenFrequencies(const RopeSpec& rope, const BatchInputs* batch, int64_t tokens) : rope_(&rope) {
   if (rope.kind == RopeKind::kFixed) return;
   BOLIDE_CHECK(batch != nullptr && batch->rope_length != nullptr && batch->cu_tokens != nullptr,
                "rope that depends on the length needs the batch's sequences");

@@ -37,7 +37,6 @@ class TokenFrequencies {
 
  private:
   const RopeSpec* rope_;
-  const BatchInputs* batch_ = nullptr;
   std::vector<float> frequencies_;  // [S, rotary_dim / 2]; empty if they depend on nothing
   std::vector<int32_t> sequence_;   // [T]
 };

@@ -3,8 +3,10 @@
 #pragma once
 
 // GCC 12 takes the undefined source operands of its own intrinsics for mistakes (GCC PR 105593).
+#ifndef __clang__
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
 #include <immintrin.h>
 
 #include <cstdint>
