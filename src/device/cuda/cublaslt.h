@@ -14,7 +14,8 @@ namespace bolide {
   F(GetVersion)                                                                                                        \
   F(GetStatusString)                                                                                                   \
   F(Matmul)                                                                                                            \
-  F(MatmulDescCreate) F(MatmulDescDestroy) F(MatmulDescSetAttribute) F(MatrixLayoutCreate) F(MatrixLayoutDestroy)      \
+  F(MatmulDescCreate)                                                                                                  \
+  F(MatmulDescDestroy) F(MatmulDescSetAttribute) F(MatrixLayoutCreate) F(MatrixLayoutDestroy)                          \
       F(MatrixLayoutSetAttribute) F(MatmulPreferenceCreate) F(MatmulPreferenceDestroy) F(MatmulPreferenceSetAttribute) \
           F(MatmulAlgoGetHeuristic) F(MatmulAlgoGetIds) F(MatmulAlgoInit) F(MatmulAlgoCheck)                           \
               F(MatmulAlgoCapGetAttribute) F(MatmulAlgoConfigSetAttribute) F(MatmulAlgoConfigGetAttribute)
