@@ -23,10 +23,10 @@ R range(Interpreter& in, const Value&, Args& args) {
     numbers[i] = args.positional[i].as_integer();
   }
   if (args.positional.size() == 1) std::swap(numbers[0], numbers[1]);
-  const auto [first, last, step] = numbers;
+  const int64_t first = numbers[0], last = numbers[1], step = numbers[2];
   if (step == 0) return template_error("the step of range is zero");
   // Counted first, so that the list takes its memory at once: a vector that grows leaves as much behind in pieces.
-  const auto each = [first = first, last = last, step = step](auto&& visit) {
+  const auto each = [=](auto&& visit) {
     for (int64_t at = first; step > 0 ? at < last : at > last;) {
       if (!visit(at) || __builtin_add_overflow(at, step, &at)) return;
     }
