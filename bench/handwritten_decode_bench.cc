@@ -70,7 +70,7 @@ class HandWritten {
   // `batch`: the runner's buffers; `arena`: where its activations live, reused for ours.
   HandWritten(const PlanSet& plans, const Plan& plan, const BatchInputs& batch, MutableBytes values,
               MutableBytes workspace, int32_t T)
-      : plans_(plans), plan_(plan), batch_(batch), values_(values), workspace_(workspace), T_(T) {
+      : plans_(plans), plan_(plan), batch_(batch), values_(values), workspace_(workspace), tokens_(T) {
     const Graph& graph = plans.graph();
     for (const NodeId id : graph.order()) nodes_[graph.node(id).name] = id;
     const auto& rope = std::get<RopeKvWrite>(node("layers.0.attn.kv_write.rope").op);
@@ -137,7 +137,7 @@ class HandWritten {
     const auto set = [](const auto* at, int32_t i, auto value) {
       const_cast<std::remove_cvref_t<decltype(*at)>*>(at)[i] = value;
     };
-    for (int32_t s = 0; s < T_; ++s) {
+    for (int32_t s = 0; s < tokens_; ++s) {
       const Sequence& sequence = sequences[static_cast<size_t>(s)];
       set(batch_.ids, s, sequence.tokens[static_cast<size_t>(position)]);
       set(batch_.positions, s, position);
@@ -151,7 +151,7 @@ class HandWritten {
       row.history = sequence.tokens.data();
       row.history_count = position + 1;
     }
-    set(batch_.cu_tokens, T_, T_);
+    set(batch_.cu_tokens, tokens_, tokens_);
 
     BOLIDE_TRY(embed_kernel_(embed_, stream));
     LaunchFunction first_norm = norm_kernel_;
@@ -210,9 +210,9 @@ class HandWritten {
 
   TensorView place(size_t* at, int64_t columns, DType dtype = DType::kNone) const {
     const bool vector = dtype != DType::kNone;
-    const Shape shape = vector ? Shape{T_} : Shape{T_, columns};
+    const Shape shape = vector ? Shape{tokens_} : Shape{tokens_, columns};
     const TensorView view = make_view(values_.data() + *at, vector ? dtype : DType::kF32, shape);
-    *at += round_up(static_cast<size_t>(T_ * columns) * 4, 64);
+    *at += round_up(static_cast<size_t>(tokens_ * columns) * 4, 64);
     BOLIDE_CHECK(*at <= values_.size(), "the arena of {} bytes is too small", values_.size());
     return view;
   }
@@ -222,7 +222,7 @@ class HandWritten {
     return view;
   }
   TensorView input(const int32_t* data) const {
-    return make_view(reinterpret_cast<std::byte*>(const_cast<int32_t*>(data)), DType::kI32, Shape{T_});
+    return make_view(reinterpret_cast<std::byte*>(const_cast<int32_t*>(data)), DType::kI32, Shape{tokens_});
   }
 
   Launch wire(const std::string& name, std::initializer_list<TensorView> in, std::initializer_list<TensorView> out,
@@ -254,7 +254,7 @@ class HandWritten {
   const Plan& plan_;
   BatchInputs batch_;
   MutableBytes values_, workspace_;
-  int32_t T_;
+  int32_t tokens_;
   std::map<std::string, NodeId> nodes_;
   std::vector<TensorView> views_;
   std::vector<Layer> layers_;

@@ -132,7 +132,7 @@ TEST(Engine, OnAnotherLevelItIsRepackedAndSaysSo) {
   }
 }
 
-std::string refusal(const std::filesystem::path& path, ModelOptions options = plain_options()) {
+std::string refusal(const std::filesystem::path& path, const ModelOptions& options = plain_options()) {
   const auto prepared = read_engine(path, options);
   return prepared ? "" : prepared.error().text;
 }
