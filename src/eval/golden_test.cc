@@ -117,6 +117,16 @@ TEST(Golden, FindsOtherWeights) {
   EXPECT_FALSE(other->pass());
 }
 
+// Who looks for the first wrong layer reads from the top.
+TEST(Golden, HiddenStatesComeInTheModelsOrder) {
+  const auto result = check_golden(own_models() / "qwen3", {});
+  ASSERT_TRUE(result.has_value()) << result.error().text;
+  std::vector<std::string> states;
+  for (const GoldenCheck& check : result->checks)
+    if (check.check.starts_with("hidden.")) states.push_back(check.check);
+  EXPECT_EQ(states, (std::vector<std::string>{"hidden.embed", "hidden.layer0", "hidden.layer1", "hidden.final_norm"}));
+}
+
 struct Mistake {
   const char* model;
   const char* from;
