@@ -1,5 +1,5 @@
-// Decoders with LayerNorm, biases, learned positions and weights stored [in, out], as no family of the list has them
-// all: random ones, from checkpoint to logits, against plain loops in double. With every pass and
+// Decoders with LayerNorm, biases, learned positions and weights stored [in, out], in more combinations than the
+// families of the list have: random ones, from checkpoint to logits, against plain loops in double. With every pass and
 // with none, on every instruction set, in steps of several sizes.
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -150,6 +150,8 @@ TEST(Golden, FindsWrongParameters) {
       {"phi3-longrope", "\"original_max_position_embeddings\": 48", "\"original_max_position_embeddings\": 49"},
       {"mixtral", "\"num_experts_per_tok\": 2", "\"num_experts_per_tok\": 3"},
       {"llama-gptq", "\"checkpoint_format\": \"gptq\"", "\"checkpoint_format\": \"gptq_v2\""},
+      {"gpt2", "\"layer_norm_epsilon\": 0.001", "\"layer_norm_epsilon\": 0.0009"},
+      {"gpt2", "\"gelu_new\"", "\"gelu\""},
   };
   const fs::path changed = fs::path(testing::TempDir()) / "golden_test_config.json";
   for (const Mistake& mistake : kMistakes) {
