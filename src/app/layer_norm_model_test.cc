@@ -1,6 +1,6 @@
-// Decoders with LayerNorm, biases, learned positions and weights stored [in, out], as no family of the list has them
-// all: random ones, from checkpoint to logits, against plain loops in double. With every pass and with none, on every
-// instruction set, in steps of several sizes.
+// Decoders with LayerNorm, biases, learned positions and weights stored [in, out], in more combinations than the
+// families of the list have: random ones, from checkpoint to logits, against plain loops in double. With every pass and
+// with none, on every instruction set, in steps of several sizes.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -334,13 +334,19 @@ TEST(LayerNormModel, ErrorsSayWhatToDo) {
   names(refusal(gated, kFamily), {"test", "Slot::kGate", "add a rule"});
   DecoderSpec fewer = model.spec;
   fewer.layers = 1;
-  names(refusal(fewer, kFamily), {"blocks.1.norm1.weight", "num_hidden_layers is 1"});
+  names(refusal(fewer, kFamily), {"blocks.1.norm1.weight", "the configuration says 1 layers"});
   DecoderSpec shifted = model.spec;
   shifted.positions_offset += 1;
   names(refusal(shifted, kFamily), {"places.weight"});
   DecoderSpec wide = model.spec;
   wide.ffn_dim += 1;
   names(refusal(wide, kFamily), {"blocks.0.up.weight"});
+  WeightRule rules[std::size(kRules)];
+  std::copy(std::begin(kRules), std::end(kRules), rules);
+  rules[0].module = "decoder.tokens";
+  Family prefixed = kFamily;
+  prefixed.weights = rules;
+  names(refusal(model.spec, prefixed), {"decoder.tokens.weight is missing", "there is tokens.weight", "prefix"});
 }
 
 }  // namespace

@@ -132,9 +132,16 @@ Result<> Comparison::short_prompts(const LogitRuns& runs, const Line& line) {
 }
 
 Result<> Comparison::hidden(const HiddenStates& states, double limit) {
-  for (const auto& [name, got] : states) {
+  // In the order in which the model has them, so that the first failure is the one to look into.
+  std::vector<std::string> names = {"embed"};
+  for (size_t layer = 0; states.contains(fmt::format("layer{}", layer)); ++layer)
+    names.push_back(fmt::format("layer{}", layer));
+  names.emplace_back("final_norm");
+  for (const std::string& name : names) {
+    const auto state = states.find(name);
     const std::string want_name = golden_.trace + "." + name;
-    if (!golden_.tensors->has(want_name)) continue;
+    if (state == states.end() || !golden_.tensors->has(want_name)) continue;
+    const std::vector<float>& got = state->second;
     BOLIDE_TRY(const auto want, tensor(want_name));
     // A state that no step of the plan gives stays at infinity and fails.
     double worst = std::numeric_limits<double>::infinity();

@@ -117,6 +117,16 @@ TEST(Golden, FindsOtherWeights) {
   EXPECT_FALSE(other->pass());
 }
 
+// Who looks for the first wrong layer reads from the top.
+TEST(Golden, HiddenStatesComeInTheModelsOrder) {
+  const auto result = check_golden(own_models() / "qwen3", {});
+  ASSERT_TRUE(result.has_value()) << result.error().text;
+  std::vector<std::string> states;
+  for (const GoldenCheck& check : result->checks)
+    if (check.check.starts_with("hidden.")) states.push_back(check.check);
+  EXPECT_EQ(states, (std::vector<std::string>{"hidden.embed", "hidden.layer0", "hidden.layer1", "hidden.final_norm"}));
+}
+
 struct Mistake {
   const char* model;
   const char* from;
@@ -140,6 +150,8 @@ TEST(Golden, FindsWrongParameters) {
       {"phi3-longrope", "\"original_max_position_embeddings\": 48", "\"original_max_position_embeddings\": 49"},
       {"mixtral", "\"num_experts_per_tok\": 2", "\"num_experts_per_tok\": 3"},
       {"llama-gptq", "\"checkpoint_format\": \"gptq\"", "\"checkpoint_format\": \"gptq_v2\""},
+      {"gpt2", "\"layer_norm_epsilon\": 0.001", "\"layer_norm_epsilon\": 0.0009"},
+      {"gpt2", "\"gelu_new\"", "\"gelu\""},
   };
   const fs::path changed = fs::path(testing::TempDir()) / "golden_test_config.json";
   for (const Mistake& mistake : kMistakes) {

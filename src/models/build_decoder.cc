@@ -75,6 +75,14 @@ const WeightRule* Builder::rule(Slot slot) {
   return found;
 }
 
+// For the error about a missing tensor: one that differs from it in what stands before the name alone.
+std::string other_prefix(const WeightSource& weights, const std::string& name) {
+  for (const std::string& stored : weights.names())
+    if (stored.ends_with("." + name) || name.ends_with("." + stored))
+      return fmt::format("; there is {}: is the family's prefix another?", stored);
+  return "";
+}
+
 // Rows [begin, begin + want) of the slot's tensor, whose other dims must be `shape`'s.
 std::optional<WeightPart> Builder::part(Slot slot, std::span<const int64_t> shape, std::string_view suffix,
                                         int64_t expert, ValueType* type) {
@@ -83,8 +91,8 @@ std::optional<WeightPart> Builder::part(Slot slot, std::span<const int64_t> shap
   const std::string name = tensor(*found, suffix, expert);
   const WeightInfo* info = weights_.find(name);
   if (info == nullptr) {
-    fail(error(Code::kNotFound,
-               fmt::format("{}: tensor {} is missing ({} needs it)", weights_.label(), name, family_.name)));
+    fail(error(Code::kNotFound, fmt::format("{}: tensor {} is missing ({} needs it){}", weights_.label(), name,
+                                            family_.name, other_prefix(weights_, name))));
     return std::nullopt;
   }
   const int64_t q = spec_.heads * spec_.head_dim, kv = spec_.kv_heads * spec_.head_dim;
@@ -231,7 +239,7 @@ ValueId Builder::logits(ValueId x) {
 void Builder::no_more_layers() {
   const WeightRule* norm = find_rule(family_, Slot::kAttnNorm);
   if (norm != nullptr && norm->module.find("{l}") != std::string_view::npos && weights_.has(tensor(*norm, ".weight")))
-    fail(error(Code::kInvalid, fmt::format("{}: has tensor {}, but num_hidden_layers is {}", weights_.label(),
+    fail(error(Code::kInvalid, fmt::format("{}: has tensor {}, but the configuration says {} layers", weights_.label(),
                                            tensor(*norm, ".weight"), spec_.layers)));
 }
 

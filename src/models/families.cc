@@ -8,11 +8,11 @@
 namespace bolide {
 
 // Each is defined in its own file, as `extern const Family kName{...}`.
-extern const Family kLlama, kMistral, kQwen2, kQwen3, kPhi3, kMixtral;
+extern const Family kLlama, kMistral, kQwen2, kQwen3, kPhi3, kMixtral, kGpt2;
 
 namespace {
 
-constexpr std::array kFamilies = {&kLlama, &kMistral, &kQwen2, &kQwen3, &kPhi3, &kMixtral};
+constexpr std::array kFamilies = {&kLlama, &kMistral, &kQwen2, &kQwen3, &kPhi3, &kMixtral, &kGpt2};
 
 // Edit distance (Levenshtein 1966), for "did you mean".
 size_t distance(std::string_view a, std::string_view b) {

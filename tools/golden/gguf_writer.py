@@ -90,6 +90,23 @@ def write(folder, name, model, config, tokenizer, random, logit_std):
     write_file(path, name, config, tokenizer, tensors, state["model.norm.weight"] * np.float32(logit_std / std))
 
 
+def add_tokenizer(writer, tokenizer):
+    """The tokenizer of make_models.py."""
+    vocab = sorted(tokenizer.get_vocab().items(), key=lambda entry: entry[1])
+    special = set(tokenizer.get_added_tokens_decoder())
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list([token for token, _ in vocab])
+    writer.add_token_types([gguf.TokenType.CONTROL if i in special else gguf.TokenType.NORMAL for _, i in vocab])
+    merges = json.loads(tokenizer.to_str())["model"]["merges"]
+    writer.add_token_merges([m if isinstance(m, str) else " ".join(m) for m in merges])
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_pad_token_id(0)
+    writer.add_add_bos_token(True)
+    writer.add_add_eos_token(False)
+
+
 def write_file(path, name, config, tokenizer, tensors, norm):
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_name(name)
@@ -105,19 +122,7 @@ def write_file(path, name, config, tokenizer, tensors, norm):
     writer.add_rope_freq_base(10000.0)
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     writer.add_vocab_size(config.vocab_size)
-    vocab = sorted(tokenizer.get_vocab().items(), key=lambda entry: entry[1])
-    special = set(tokenizer.get_added_tokens_decoder())
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("gpt-2")
-    writer.add_token_list([token for token, _ in vocab])
-    writer.add_token_types([gguf.TokenType.CONTROL if i in special else gguf.TokenType.NORMAL for _, i in vocab])
-    merges = json.loads(tokenizer.to_str())["model"]["merges"]
-    writer.add_token_merges([m if isinstance(m, str) else " ".join(m) for m in merges])
-    writer.add_bos_token_id(1)
-    writer.add_eos_token_id(2)
-    writer.add_pad_token_id(0)
-    writer.add_add_bos_token(True)
-    writer.add_add_eos_token(False)
+    add_tokenizer(writer, tokenizer)
     for tensor, data, kind in tensors:
         writer.add_tensor(tensor, data, raw_dtype=kind)
     writer.add_tensor("output_norm.weight", norm.astype(np.float32))

@@ -93,6 +93,9 @@ MODELS = {
         torch_dtype="float32")),
     "llama-gguf-q4_0": ("GGUF, Q4_0 throughout, Q8_0 embedding, tied head", llama(
         **WIDE, torch_dtype="float32", tie_word_embeddings=True)),
+    "gpt2": ("LayerNorm, learned positions, biases, weights [in, out], q, k and v fused, no gate; tied head; an odd MLP of 53", {
+        "architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_embd": 36, "n_head": 3, "n_inner": 53, "n_layer": 2,
+        "n_positions": 131, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-3, "tie_word_embeddings": True} | COMMON),
 }
 V5_ONLY = {"qwen3"}
 
