@@ -224,7 +224,7 @@ ValueId Builder::ffn(ValueId x) {
 }
 
 ValueId Builder::logits(ValueId x) {
-  // A checkpoint that ties its head has no lm_head tensor; some keep a copy all the same, which is then used.
+  // A checkpoint that ties its head may keep a copy all the same: the embedding is what its own code uses.
   if (!spec_.tied_head) {
     const WeightRule* head = rule(Slot::kHead);
     if (head != nullptr && !weights_.has(tensor(*head, ".weight")))
