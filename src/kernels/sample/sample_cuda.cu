@@ -19,7 +19,7 @@ namespace {
 
 constexpr int kThreads = 1024, kWarps = kThreads / kWarp;
 constexpr float kUnit = 0x1p42f;  // of a weight of 1: sums of 2^21 weights fit 64 bits
-constexpr int kLevels = 8;
+constexpr int kLevels = 6;
 
 using Mass = unsigned long long;
 
@@ -38,12 +38,19 @@ __device__ __forceinline__ T over_block(T value, T neutral, T* scratch, F combin
   return value;
 }
 
+// Masses and counts of the candidates less deep than each level, and the mass of all.
+struct Prefixes {
+  Mass mass[kLevels + 1];
+  uint32_t count[kLevels];
+};
+
 struct Shared {
   union {
     Mass mass[kWarps];
     double wide[kWarps];
     uint32_t word[kWarps];
   };
+  Prefixes prefixes;
   int list_size;
   int32_t found;
 };
@@ -86,20 +93,14 @@ struct Candidates {
 };
 
 __device__ __forceinline__ float level(int i) {
-  constexpr float kDepths[kLevels] = {1, 2, 3, 4.5f, 6.5f, 9, 13, 20};
+  constexpr float kDepths[kLevels] = {1, 2.5f, 4.5f, 7, 11, 18};
   float depth = kDepths[0];
 #pragma unroll
   for (int j = 1; j < kLevels; ++j) depth = i == j ? kDepths[j] : depth;
   return depth;
 }
 
-// Masses and counts of the candidates less deep than each level, and of all: the same in every thread.
-struct Prefixes {
-  Mass mass[kLevels + 1];
-  Mass count[kLevels + 1];
-};
-
-__device__ __forceinline__ Prefixes measure(const Candidates& c, Shared& s) {
+__device__ __forceinline__ void measure(const Candidates& c, Shared& s) {
   Prefixes p{};
   for (int i = thread(); i < c.count; i += kThreads) {
     const float score = c.scores[i], depth = c.depth(score);
@@ -107,11 +108,17 @@ __device__ __forceinline__ Prefixes measure(const Candidates& c, Shared& s) {
 #pragma unroll
     for (int j = 0; j < kLevels; ++j)
       if (depth < level(j)) p.mass[j] += mass, p.count[j] += 1;
-    p.mass[kLevels] += mass, p.count[kLevels] += 1;
+    p.mass[kLevels] += mass;
   }
 #pragma unroll
-  for (int j = 0; j <= kLevels; ++j) p.mass[j] = sum(p.mass[j], s), p.count[j] = sum(p.count[j], s);
-  return p;
+  for (int j = 0; j <= kLevels; ++j) {
+    const Mass mass = sum(p.mass[j], s);
+    if (thread() == 0) s.prefixes.mass[j] = mass;
+    if (j == kLevels) continue;
+    const auto count = static_cast<uint32_t>(sum(Mass{p.count[j]}, s));
+    if (thread() == 0) s.prefixes.count[j] = count;
+  }
+  __syncthreads();
 }
 
 // The first candidate at which the prefix has what is wanted: its score's key, and what lies before that score.
@@ -122,7 +129,8 @@ struct Boundary {
 
 // kByCount: `wanted` candidates, else a mass of `wanted`, at most that of all; at least 1.
 template <bool kByCount>
-__device__ Boundary find(const Candidates& c, const Prefixes& p, Mass wanted, uint32_t* list, Shared& s) {
+__device__ Boundary find(const Candidates& c, Mass wanted, uint32_t* list, Shared& s) {
+  const Prefixes& p = s.prefixes;
   // The levels that enclose the answer: it lies in [low, high).
   float low = 0, high = CUDART_INF_F;
   Mass before = 0, before_wanted = 0;
@@ -213,10 +221,10 @@ __device__ __forceinline__ Mass ties(const Candidates& c, const Boundary& b, Mas
 }
 
 __device__ int32_t draw(const Candidates& c, const SamplingRow& row, uint32_t* list, Shared& s) {
-  const Prefixes p = measure(c, s);
-  Mass kept = p.mass[kLevels];
+  measure(c, s);
+  Mass kept = s.prefixes.mass[kLevels];
   if (row.top_k > 0 && row.top_k < c.count) {
-    const Boundary b = find<true>(c, p, static_cast<Mass>(row.top_k), list, s);
+    const Boundary b = find<true>(c, static_cast<Mass>(row.top_k), list, s);
     Mass part = 0;  // ties with the last one stay
     for (int i = thread(); i < c.count; i += kThreads)
       if (key_of(c.scores[i]) == b.key) part += c.mass(c.scores[i]);
@@ -225,7 +233,7 @@ __device__ int32_t draw(const Candidates& c, const SamplingRow& row, uint32_t* l
   if (row.top_p < 1) {
     const double wanted = ceil(static_cast<double>(kept) * static_cast<double>(row.top_p));
     const Mass bounded = wanted >= 1 ? min(static_cast<Mass>(wanted), kept) : Mass{1};
-    const Boundary b = find<false>(c, p, bounded, list, s);
+    const Boundary b = find<false>(c, bounded, list, s);
     kept = min(kept, b.before + ties(c, b, bounded) * c.mass(score_of(b.key)));
   }
   if (row.min_p > 0) {
@@ -239,7 +247,7 @@ __device__ int32_t draw(const Candidates& c, const SamplingRow& row, uint32_t* l
   // More than a uniform share of what is kept.
   const double share = sample::uniform(row.seed, row.request, row.position) * static_cast<double>(kept);
   const Mass wanted = min(static_cast<Mass>(share) + 1, kept);
-  const Boundary b = find<false>(c, p, wanted, list, s);
+  const Boundary b = find<false>(c, wanted, list, s);
   return with_key(c, b.key, ties(c, b, wanted), s);
 }
 
