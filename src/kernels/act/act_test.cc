@@ -82,8 +82,39 @@ TEST(Act, AllKernelsMatchTheOracle) {
   EXPECT_FALSE(ran.empty());
 }
 
+// What only GPUs have: bf16 operands and outputs.
+TEST(Act, BF16OnDevice) {
+  if (!testing::runs_on_device()) GTEST_SKIP() << "needs a GPU";
+  std::vector<std::string> ran;
+  uint64_t seed = std::random_device{}();
+  for (const DType x : {DType::kF32, DType::kBF16})
+    for (const DType y : {DType::kF32, DType::kBF16})
+      for (const DType to : {DType::kF32, DType::kBF16})
+        for (const int64_t width : {1, 30, 576, 4096}) {
+          const auto type = [&](DType dtype, int64_t columns) {
+            return ValueType{dtype, nullptr, {Symbol::kTokens, columns}};
+          };
+          testing::Hooks h = hooks();
+          // One rounding: 2^-9 of a value, and values reach some hundred times the root mean square.
+          if (to == DType::kBF16) h.bound = [](const Case&, const Kernel&) { return Bound{4e-3, 0.5}; };
+          const auto check = [&](Op op, std::vector<ValueType> in) {
+            Case c{"bf16", std::move(op), std::move(in), {}, {{5, 1, 1}}, seed++, static_cast<int64_t>(seed % 2) * 4};
+            c.out = {type(to, width)};
+            EXPECT_EQ("", testing::check_kernels(act_kernels(), c, h, &ran));
+          };
+          for (const ActKind kind : kKinds) {
+            check(GatedAct{kind}, {type(x, width), type(y, width)});
+            check(GatedAct{kind}, {type(x, 2 * width)});
+            check(Activate{kind}, {type(x, width)});
+          }
+          check(Add{}, {type(x, width), type(y, width)});
+        }
+  EXPECT_FALSE(ran.empty());
+}
+
 // Every activation over a sweep of magnitudes: the error of each element on its own.
 TEST(Act, ErrorOfEachElement) {
+  BOLIDE_CPU_ONLY();
   const int64_t count = 20000;
   for (const ActKind kind : kKinds)
     for (const Kernel& kernel : act_kernels()) {

@@ -126,6 +126,10 @@ std::vector<double> oracle(const PagedAttention& op, const Batch& batch, const O
   for (size_t s = 0; s < batch.parts.size(); ++s)
     for (int64_t t = batch.cu[s]; t < batch.cu[s + 1]; ++t) {
       const int64_t position = batch.parts[s].context - batch.parts[s].tokens + t - batch.cu[s];
+      if (position < 0) {  // padding
+        out.resize(out.size() + static_cast<size_t>(op.heads * op.head_dim));
+        continue;
+      }
       for (int64_t h = 0; h < op.heads; ++h) {
         const int64_t g = h * op.kv_heads / op.heads;
         std::vector<double> scores, sums(static_cast<size_t>(op.head_dim));
@@ -151,6 +155,7 @@ std::vector<double> oracle(const PagedAttention& op, const Batch& batch, const O
         for (const double sum : sums) out.push_back(sum / total);
       }
     }
+  out.resize(static_cast<size_t>(batch.inputs.sizes[Symbol::kTokens] * op.heads * op.head_dim));  // padding
   return out;
 }
 
@@ -196,6 +201,43 @@ TEST(Attention, RaggedBatchesMatchTheOracle) {
         const int64_t window = std::array<int64_t, 4>{0, 1, 17, 100}[random() % 4];
         check(make_op(dims, window, random() % 2 == 0 ? 0.f : 20.f), batch, seed++);
       }
+}
+
+// What only GPUs have: bf16 queries and outputs; tokens of a bucket that belong to no sequence, or to one that is
+// empty, give zeros.
+TEST(Attention, OnDevice) {
+  if (!testing::runs_on_device()) GTEST_SKIP() << "needs a GPU";
+  uint64_t seed = std::random_device{}();
+  std::vector<std::string> ran;
+  for (const DType pool : {DType::kBF16, DType::kF32})
+    for (const DType activation : {DType::kBF16, DType::kF32})
+      for (const auto& [heads, kv_heads, dim] :
+           {std::array<int64_t, 3>{9, 3, 64}, {4, 4, 80}, {8, 2, 128}, {2, 1, 7}, {4, 1, 160}, {4, 2, 256}}) {
+        std::mt19937_64 random(seed);
+        const Dims dims{heads, kv_heads, dim, pool, 16};
+        std::vector<Cache> caches;
+        std::vector<std::pair<int64_t, int64_t>> lengths = {{1, 1}, {63, 63}, {330, 1}, {0, 1}, {90, 20}, {0, 2}};
+        for (const auto& [context, tokens] : lengths) caches.push_back(random_cache(dims, context, random));
+        std::vector<Part> parts;
+        for (size_t i = 0; i < caches.size(); ++i) parts.push_back({&caches[i], lengths[i].first, lengths[i].second});
+        Batch batch(dims, parts, random);
+        batch.inputs.sizes[Symbol::kTokens] += 5;
+        const PagedAttention op = make_op(dims, random() % 2 == 0 ? 0 : 40);
+        const ValueType type{activation, nullptr, {Symbol::kTokens, heads * dim}};
+        Case c{"attention", op, {type, order_edge()}, {}, batch.inputs.sizes, seed, static_cast<int64_t>(seed % 3)};
+        c.out = {type};
+        testing::Hooks hooks;
+        hooks.batch = &batch.inputs;
+        hooks.oracle = [&](const Case&, std::span<const Operand> in) {
+          return std::vector<std::vector<double>>{oracle(op, batch, in[0])};
+        };
+        hooks.bound = [&](const Case&, const Kernel&) {
+          return activation == DType::kF32 ? Bound{2e-5, 4e-4} : Bound{4e-3, 0.1};
+        };
+        EXPECT_EQ("", testing::check_kernels(attention_kernels(), c, hooks, &ran)) << "D " << dim << " seed " << seed;
+        ++seed;
+      }
+  EXPECT_FALSE(ran.empty());
 }
 
 TEST(Attention, LongContextsMatchTheOracle) {
@@ -281,6 +323,7 @@ std::vector<float> random_rows(int64_t count, std::mt19937_64& random) {
 // A token's result has the same bits whatever the page size, the chunking of the prompt, the batch around it and the
 // number of threads (README.md).
 TEST(Attention, BitsDependOnTheTokenAlone) {
+  BOLIDE_CPU_ONLY();
   uint64_t seed = std::random_device{}();
   for (const int64_t head_dim : {64, 80, 24})
     for (const int64_t window : {0, 90})

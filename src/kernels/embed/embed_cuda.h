@@ -1,4 +1,4 @@
-// Embed on a GPU. Tables f32, f16 and bf16; output f32 or bf16. An id outside the table gives a row of NaN.
+// Embed on a GPU. Tables of every weight type; output f32 or bf16. An id outside the table gives a row of NaN.
 #pragma once
 
 #include <span>

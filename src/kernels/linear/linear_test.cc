@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -14,6 +15,7 @@
 #include "kernels/linear/product.h"
 #include "kernels/linear/rounding.h"
 #include "kernels/linear/strips.h"
+#include "kernels/registry.h"
 #include "kernels/testing/harness.h"
 #include "tensor/half.h"
 
@@ -161,6 +163,7 @@ TEST(Linear, ExtremeActivations) {
 
 // A NaN activation must not vanish: its token's outputs are not finite, other tokens' are.
 TEST(Linear, NanActivationIsSeen) {
+  BOLIDE_CPU_ONLY();
   for (const Weight& weight : {Weight{DType::kF32, nullptr}, Weight{DType::kBF16, nullptr}, Weight{DType::kU4, &kQ4_0},
                                Weight{DType::kU4, &kQ4_1}, Weight{DType::kI8, &kQ6_K}})
     for (const Compute compute : computes(weight))
@@ -182,6 +185,7 @@ TEST(Linear, NanActivationIsSeen) {
 
 // An output's bits must not depend on how many tokens run beside it.
 TEST(Linear, BatchInvariant) {
+  BOLIDE_CPU_ONLY();
   for (const Weight& weight : all_weights())
     for (const Compute compute : computes(weight))
       for (const Kernel& kernel : linear_kernels()) {
@@ -205,6 +209,80 @@ TEST(Linear, BatchInvariant) {
               << kernel.name << " " << few.name << " differs from T=29";
         }
       }
+}
+
+// What only GPUs have: bf16 activations, in, out or beside; shapes around the tiles of 64 tokens and rows.
+TEST(Linear, OnDevice) {
+  if (!testing::runs_on_device()) GTEST_SKIP() << "needs a GPU";
+  uint64_t seed = std::random_device{}();
+  Hooks hooks;
+  hooks.oracle = [](const Case& c, std::span<const Operand> in) { return product(c, in, false); };
+  hooks.bound = [](const Case& c, const Kernel& kernel) {
+    Bound bound = arithmetic_bound(c, kernel);
+    // One rounding of the result: 2^-9 of it, and results reach a few times their root mean square.
+    if (c.out[0].dtype == DType::kBF16) bound.relative_l2 += 3e-3, bound.largest_error += 0.1;
+    return bound;
+  };
+  std::vector<std::string> ran;
+  for (const Weight& weight : all_weights())
+    for (const Compute compute : computes(weight))
+      for (const int64_t tokens : {1, 4, 6, 18, 64, 65, 130}) {
+        Linear op{.compute = compute};
+        if (seed % 5 == 0) op.rounding = InputRounding::kF8Token;
+        op.has_bias = seed % 2 == 0, op.has_residual = seed % 3 != 0;
+        const int64_t step = k_step(weight), n = std::array<int64_t, 4>{1, 63, 64, 131}[seed % 4];
+        const int64_t k = step == 1 ? std::array<int64_t, 5>{1, 8, 77, 256, 1000}[seed % 5] : step * 3;
+        Case c = linear_case(weight, op, tokens, n, k, seed);
+        c.in[0].dtype = seed / 2 % 4 == 0 ? DType::kF32 : DType::kBF16;
+        if (op.has_residual) c.in.back().dtype = seed / 3 % 2 == 0 ? DType::kF32 : DType::kBF16;
+        c.out = {{seed / 5 % 2 == 0 ? DType::kF32 : DType::kBF16, nullptr, {Symbol::kTokens, n}}};
+        c.stride_padding = static_cast<int64_t>(seed % 3) * 4;
+        EXPECT_EQ(check_kernels(linear_kernels(), c, hooks, &ran), "");
+        ++seed;
+      }
+  EXPECT_FALSE(ran.empty());
+}
+
+TEST(Linear, NanActivationIsSeenOnDevice) {
+  if (!testing::runs_on_device()) GTEST_SKIP() << "needs a GPU";
+  for (const Weight& weight : all_weights())
+    for (const Compute compute : computes(weight))
+      for (const int64_t tokens : {3, 20}) {
+        const Case c = linear_case(weight, {.compute = compute}, tokens, 20, 256, 9);
+        Hooks hooks;
+        hooks.fill = [](std::vector<Operand>& in) {
+          std::vector<float> x = in[0].values;
+          x[256 + 70] = NAN;
+          in[0].set_values(x);
+        };
+        hooks.oracle = [](const Case& cc, std::span<const Operand> in) { return product(cc, in, false); };
+        hooks.bound = arithmetic_bound;
+        EXPECT_EQ(check_kernels(linear_kernels(), c, hooks), "");
+      }
+}
+
+// Rows of the table that say they are batch-invariant are.
+TEST(Linear, BatchInvariantOnDevice) {
+  if (!testing::runs_on_device()) GTEST_SKIP() << "needs a GPU";
+  const Kernel* kernel = cuda_kernels().find("linear_rows_cuda");
+  ASSERT_NE(kernel, nullptr);
+  for (const Weight& weight : all_weights())
+    for (const Compute compute : computes(weight)) {
+      const int64_t k = 512, n = 50;
+      const Case all = linear_case(weight, {.compute = compute}, 29, n, k, 3);
+      std::mt19937_64 random(7);
+      std::vector<Operand> in;
+      for (size_t i = 0; i < 2; ++i) in.push_back(testing::random_operand(all.in[i], all.sizes, i == 1, random));
+      const auto expected = testing::run_once(*kernel, all, in, 1)[0];
+      for (const int64_t tokens : {1, 2, 5, 13}) {
+        const Case few = linear_case(weight, {.compute = compute}, tokens, n, k, 3);
+        std::vector<Operand> part = in;
+        part[0].shape = Shape{tokens, k};
+        part[0].set_values({in[0].values.begin(), in[0].values.begin() + tokens * k});
+        const auto got = testing::run_once(*kernel, few, part, 1)[0];
+        EXPECT_EQ(std::memcmp(got.data(), expected.data(), got.size() * 4), 0) << few.name << " differs from T=29";
+      }
+    }
 }
 
 // One product by `run`, packed by `packing`.
@@ -232,6 +310,7 @@ std::vector<float> multiply(const Packing& packing, size_t workspace_bytes, cons
 
 // The AMX kernels' loops, with tiles emulated: int8 gives VNNI's bits, bf16 the oracle's values.
 TEST(AmxEmulated, Int8HasTheBitsOfVnni) {
+  BOLIDE_CPU_ONLY();
   if (!supports(detect_cpu(), Isa::kVnni)) GTEST_SKIP() << "needs AVX-512 VNNI";
   constexpr int kTiles[] = {16};
   const Int8Engine engine{kTiles, amx_emulated::int8_strips, vnni::int8_panel, 0, true};
@@ -254,6 +333,7 @@ TEST(AmxEmulated, Int8HasTheBitsOfVnni) {
 }
 
 TEST(AmxEmulated, Bf16MatchesTheOracle) {
+  BOLIDE_CPU_ONLY();
   if (!supports(detect_cpu(), Isa::kAvx512)) GTEST_SKIP() << "needs AVX-512";
   std::mt19937_64 random(5);
   for (const int threads : {1, 2})
@@ -285,6 +365,7 @@ std::vector<const Packing*> packings() {
 }
 
 TEST(Packing, RoundTrips) {
+  BOLIDE_CPU_ONLY();
   Workers workers(2);
   std::mt19937_64 random(11);
   for (const Weight& weight : all_weights())
@@ -299,11 +380,13 @@ TEST(Packing, RoundTrips) {
 }
 
 TEST(Packing, EverySchemeHasStrips) {
+  BOLIDE_CPU_ONLY();
   for (const QuantScheme* scheme : block_schemes())
     EXPECT_GT(kStripPacking.bytes(weight_type({scheme->code, scheme}, 16, 256)), 0u) << scheme->name;
 }
 
 TEST(Packing, RefusesNanAndNamesTheRow) {
+  BOLIDE_CPU_ONLY();
   Workers workers(2);
   std::mt19937_64 random(11);
   for (const Weight& weight : all_weights())

@@ -6,13 +6,15 @@
 namespace bolide {
 namespace {
 
-// The last `weights` operands are f32 vectors, the others and the outputs activations of one type.
+// The last kWeights operands are f32 vectors, the others and the outputs activations; a sum has its residual's type.
 template <class Attributes, int kWeights>
 bool supports(const Problem& problem) {
   if (attributes<Attributes>(problem) == nullptr) return false;
-  const auto activations = problem.in.first(problem.in.size() - kWeights);
-  return all_f32(problem.in.last(kWeights)) && same_activations(activations) && same_activations(problem.out) &&
-         problem.out[0].dtype == activations[0].dtype;
+  const auto activations = [](std::span<const ValueType> types) {
+    return std::all_of(types.begin(), types.end(), [](const ValueType& type) { return is_activation(type.dtype); });
+  };
+  return all_f32(problem.in.last(kWeights)) && activations(problem.in.first(problem.in.size() - kWeights)) &&
+         activations(problem.out) && (problem.out.size() == 1 || problem.out[0].dtype == problem.in[1].dtype);
 }
 
 Result<> rms_norm(const Launch& launch, Stream& stream) {

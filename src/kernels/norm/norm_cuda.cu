@@ -1,5 +1,7 @@
 // A block a norm, of as few threads as its length can use; later passes over the row come from L1. How many threads
 // share a row, and so the order of a sum, depends on the row's length and alignment alone.
+#include <type_traits>
+
 #include "kernels/common/cuda_launch.cuh"
 #include "kernels/norm/norm_cuda_parts.h"
 
@@ -33,50 +35,59 @@ __device__ __forceinline__ float inverse_root(float squares, int count, float ep
   return 1.f / sqrtf(squares / static_cast<float>(count) + eps);
 }
 
-template <class T, int kCount, bool kAdd>
-__global__ void rms_rows(Rows<const T> xs, Rows<const T> residuals, const float* weight, float eps, int count,
-                         Rows<T> totals, Rows<T> outs) {
-  using P = Pack<T, kCount>;
+// x of type X, residual and total of type R, result of type O.
+template <class X, class R, class O, int kCount, bool kAdd>
+__global__ void rms_rows(Rows<const X> xs, Rows<const R> residuals, const float* weight, float eps, int count,
+                         Rows<R> totals, Rows<O> outs) {
   __shared__ float scratch[kWarp];
   wait_for_previous();
-  const T* x = xs.mine(count);
+  const X* x = xs.mine(count);
+  const R* total = nullptr;
   float squares = 0;
   if constexpr (kAdd) {
-    const T* residual = residuals.mine(count);
-    T* total = totals.mine(count);
+    const R* residual = residuals.mine(count);
+    R* sums = totals.mine(count);
     for_packs<kCount>(count, [&](int i) {
-      const P a = load<P>(x + i), b = load<P>(residual + i);
-      P sum;
+      const auto a = load<Pack<X, kCount>>(x + i);
+      const auto b = load<Pack<R, kCount>>(residual + i);
+      Pack<R, kCount> sum;
 #pragma unroll
       for (int j = 0; j < kCount; ++j) {
-        sum.value[j] = narrow<T>(widen(a.value[j]) + widen(b.value[j]));
+        sum.value[j] = narrow<R>(widen(a.value[j]) + widen(b.value[j]));
         squares = fmaf(widen(sum.value[j]), widen(sum.value[j]), squares);
       }
-      store(total + i, sum);
+      store(sums + i, sum);
     });
-    x = total;  // each thread reads back what it wrote
+    total = sums;  // each thread reads back what it wrote
   } else {
     for_packs<kCount>(count, [&](int i) {
-      const P a = load<P>(x + i);
+      const auto a = load<Pack<X, kCount>>(x + i);
 #pragma unroll
       for (int j = 0; j < kCount; ++j) squares = fmaf(widen(a.value[j]), widen(a.value[j]), squares);
     });
   }
   const float scale = inverse_root(block_sum(squares, scratch), count, eps);
   let_next_start();
-  T* out = outs.mine(count);
-  for_packs<kCount>(count, [&](int i) {
-    const P a = load<P>(x + i);
-    P result;
+  O* out = outs.mine(count);
+  const auto scaled = [&](const auto* from) {
+    for_packs<kCount>(count, [&](int i) {
+      const auto a = load<Pack<std::remove_cvref_t<decltype(*from)>, kCount>>(from + i);
+      Pack<O, kCount> result;
 #pragma unroll
-    for (int j = 0; j < kCount; ++j) result.value[j] = narrow<T>(widen(a.value[j]) * scale * weight[i + j]);
-    store(out + i, result);
-  });
+      for (int j = 0; j < kCount; ++j) result.value[j] = narrow<O>(widen(a.value[j]) * scale * weight[i + j]);
+      store(out + i, result);
+    });
+  };
+  if constexpr (kAdd) {
+    scaled(total);
+  } else {
+    scaled(x);
+  }
 }
 
-template <class T, int kCount>
+template <class T, class O, int kCount>
 __global__ void layer_rows(Rows<const T> xs, const float* weight, const float* bias, float eps, int count,
-                           Rows<T> outs) {
+                           Rows<O> outs) {
   using P = Pack<T, kCount>;
   __shared__ float scratch[kWarp];
   wait_for_previous();
@@ -95,13 +106,13 @@ __global__ void layer_rows(Rows<const T> xs, const float* weight, const float* b
   });
   const float scale = inverse_root(block_sum(squares, scratch), count, eps);
   let_next_start();
-  T* out = outs.mine(count);
+  O* out = outs.mine(count);
   for_packs<kCount>(count, [&](int i) {
     const P a = load<P>(x + i);
-    P result;
+    Pack<O, kCount> result;
 #pragma unroll
     for (int j = 0; j < kCount; ++j)
-      result.value[j] = narrow<T>(fmaf((widen(a.value[j]) - mean) * scale, weight[i + j], bias[i + j]));
+      result.value[j] = narrow<O>(fmaf((widen(a.value[j]) - mean) * scale, weight[i + j], bias[i + j]));
     store(out + i, result);
   });
 }
@@ -111,53 +122,74 @@ unsigned threads_of(int64_t count, int pack) {
   return static_cast<unsigned>(threads < 1024 ? threads : 1024);
 }
 
-template <class T, int kCount>
+template <class X, class R, class O, int kCount>
 int rms_as(const CudaTarget& target, const CudaMatrix& x, const CudaMatrix& residual, const float* weight, float eps,
            int64_t group, const CudaMatrix& total, const CudaMatrix& out) {
   const dim3 grid(static_cast<unsigned>(x.rows), static_cast<unsigned>(x.cols / group));
-  return launch(target, residual.data != nullptr ? rms_rows<T, kCount, true> : rms_rows<T, kCount, false>, grid,
-                threads_of(group, kCount), 0, rows_of<const T>(x), rows_of<const T>(residual), weight, eps,
-                static_cast<int>(group), rows_of<T>(total), rows_of<T>(out));
+  return launch(target, residual.data != nullptr ? rms_rows<X, R, O, kCount, true> : rms_rows<X, R, O, kCount, false>,
+                grid, threads_of(group, kCount), 0, rows_of<const X>(x), rows_of<const R>(residual), weight, eps,
+                static_cast<int>(group), rows_of<R>(total), rows_of<O>(out));
 }
 
-template <class T, int kCount>
+template <class T, class O, int kCount>
 int layer_as(const CudaTarget& target, const CudaMatrix& x, const float* weight, const float* bias, float eps,
              const CudaMatrix& out) {
-  return launch(target, layer_rows<T, kCount>, static_cast<unsigned>(x.rows), threads_of(x.cols, kCount), 0,
-                rows_of<const T>(x), weight, bias, eps, static_cast<int>(x.cols), rows_of<T>(out));
+  return launch(target, layer_rows<T, O, kCount>, static_cast<unsigned>(x.rows), threads_of(x.cols, kCount), 0,
+                rows_of<const T>(x), weight, bias, eps, static_cast<int>(x.cols), rows_of<O>(out));
 }
 
-// True if every norm of these matrices can be moved 16 bytes at a time.
+// True if every norm of these matrices can be moved `count` elements at a time.
 template <class... Matrices>
-bool packs(int64_t group, const Matrices&... matrices) {
+bool packs(int64_t count, int64_t group, const Matrices&... matrices) {
   const auto fits = [&](const CudaMatrix& m) {
     const int64_t size = m.dtype == DType::kBF16 ? 2 : 4;
-    return m.data == nullptr || (group * size % 16 == 0 && is_aligned(m.data, m.stride * size, 16));
+    return m.data == nullptr || (group % count == 0 && is_aligned(m.data, m.stride * size, count * size));
   };
   return (fits(matrices) && ...);
 }
 
-// f.operator()<T, elements that a thread moves at once>().
-template <class F>
-int dispatch(DType dtype, bool packed, F&& f) {
-  if (dtype == DType::kBF16)
-    return packed ? f.template operator()<__nv_bfloat16, 8>() : f.template operator()<__nv_bfloat16, 1>();
-  return packed ? f.template operator()<float, 4>() : f.template operator()<float, 1>();
+using B = __nv_bfloat16;
+
+// f.operator()<X, R, O, elements that a thread moves at once>(): 16 bytes of the widest type.
+template <class X, class R, class O, class F, class... Matrices>
+int dispatch_pack(F&& f, int64_t group, const Matrices&... matrices) {
+  constexpr int kCount = sizeof(X) + sizeof(R) + sizeof(O) == 6 ? 8 : 4;
+  return packs(kCount, group, matrices...) ? f.template operator()<X, R, O, kCount>()
+                                           : f.template operator()<X, R, O, 1>();
 }
 
 }  // namespace
 
 int rms_norm(const CudaTarget& target, const CudaMatrix& x, const CudaMatrix& residual, const float* weight, float eps,
              int64_t group, const CudaMatrix& total, const CudaMatrix& out) {
-  return dispatch(x.dtype, packs(group, x, residual, total, out), [&]<class T, int kCount>() {
-    return rms_as<T, kCount>(target, x, residual, weight, eps, group, total, out);
-  });
+  const auto run = [&]<class X, class R, class O, int kCount>() {
+    return rms_as<X, R, O, kCount>(target, x, residual, weight, eps, group, total, out);
+  };
+  const auto of = [&]<class X, class R, class O>() {
+    return dispatch_pack<X, R, O>(run, group, x, residual, total, out);
+  };
+  const bool narrow_x = x.dtype == DType::kBF16, narrow_out = out.dtype == DType::kBF16;
+  // Without a residual its type is that of x.
+  const bool narrow_residual = residual.data != nullptr ? residual.dtype == DType::kBF16 : narrow_x;
+  if (narrow_x) {
+    if (narrow_residual) return narrow_out ? of.template operator()<B, B, B>() : of.template operator()<B, B, float>();
+    return narrow_out ? of.template operator()<B, float, B>() : of.template operator()<B, float, float>();
+  }
+  if (narrow_residual)
+    return narrow_out ? of.template operator()<float, B, B>() : of.template operator()<float, B, float>();
+  return narrow_out ? of.template operator()<float, float, B>() : of.template operator()<float, float, float>();
 }
 
 int layer_norm(const CudaTarget& target, const CudaMatrix& x, const float* weight, const float* bias, float eps,
                const CudaMatrix& out) {
-  return dispatch(x.dtype, packs(x.cols, x, out),
-                  [&]<class T, int kCount>() { return layer_as<T, kCount>(target, x, weight, bias, eps, out); });
+  const auto run = [&]<class X, class R, class O, int kCount>() {
+    return layer_as<X, O, kCount>(target, x, weight, bias, eps, out);
+  };
+  const bool narrow_out = out.dtype == DType::kBF16;
+  if (x.dtype == DType::kBF16)
+    return narrow_out ? dispatch_pack<B, B, B>(run, x.cols, x, out) : dispatch_pack<B, B, float>(run, x.cols, x, out);
+  return narrow_out ? dispatch_pack<float, float, B>(run, x.cols, x, out)
+                    : dispatch_pack<float, float, float>(run, x.cols, x, out);
 }
 
 }  // namespace bolide::cuda

@@ -1,5 +1,5 @@
-// RmsNorm, AddRmsNorm and LayerNorm on a GPU. Activations all f32 or all bf16; weights f32; sums in f32. Outputs may be
-// the inputs' own memory.
+// RmsNorm, AddRmsNorm and LayerNorm on a GPU. Input, residual and result f32 or bf16, each for itself; AddRmsNorm's sum
+// has the residual's type. Weights f32; sums in f32. Outputs may be the memory of inputs of their type.
 #pragma once
 
 #include <span>

@@ -130,6 +130,32 @@ TEST(Norm, BF16OnDevice) {
   EXPECT_FALSE(ran.empty());
 }
 
+// A residual stream of f32 between bf16 products, and the other way round.
+TEST(Norm, MixedOnDevice) {
+  if (!testing::runs_on_device()) GTEST_SKIP() << "needs a GPU";
+  uint64_t seed = std::random_device{}();
+  std::vector<std::string> ran;
+  for (const DType from : {DType::kF32, DType::kBF16}) {
+    const DType to = from == DType::kF32 ? DType::kBF16 : DType::kF32;
+    testing::Hooks h = hooks();
+    if (to == DType::kBF16) h.bound = [](const Case&, const Kernel&) { return Bound{3e-3, 0.4}; };
+    for (const int64_t width : {15, 576, 4096})
+      for (const int64_t padding : {0, 3, 8}) {
+        const auto type = [&](DType dtype) { return ValueType{dtype, nullptr, {Symbol::kTokens, width}}; };
+        const ValueType w = f32({width}), x = type(from), y = type(to), wide = type(DType::kF32);
+        const auto check = [&](Op op, std::vector<ValueType> in, std::vector<int> weights, std::vector<ValueType> out) {
+          Case c{"mixed", std::move(op), std::move(in), std::move(weights), {{5, 1, 1}}, seed++, padding};
+          c.out = std::move(out);
+          EXPECT_EQ("", testing::check_kernels(norm_kernels(), c, h, &ran));
+        };
+        check(RmsNorm{1e-5f, 0}, {x, w}, {1}, {y});
+        check(LayerNorm{1e-5f}, {x, w, w}, {1, 2}, {y});
+        check(AddRmsNorm{1e-6f}, {x, wide, w}, {2}, {wide, y});
+      }
+  }
+  EXPECT_FALSE(ran.empty());
+}
+
 // A token's result does not depend on the tokens beside it.
 TEST(Norm, RowsAreIndependent) {
   BOLIDE_CPU_ONLY();

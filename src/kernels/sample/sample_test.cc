@@ -129,56 +129,89 @@ SamplingRow random_row(std::mt19937_64& random) {
   return row;
 }
 
+// Random rows of logits with random parameters.
+void check(uint64_t seed, int64_t vocabulary, int64_t rows) {
+  SCOPED_TRACE(seed);
+  std::mt19937_64 random(seed);
+  std::vector<SamplingRow> sampling;
+  std::vector<std::vector<int32_t>> histories;
+  std::vector<std::vector<float>> logits;
+  std::vector<double> ids, log_probabilities;
+  for (int64_t r = 0; r < rows; ++r) {
+    logits.push_back(random_logits(vocabulary, random));
+    for (;;) {
+      SamplingRow row = random_row(random);
+      auto& history = histories.emplace_back();
+      if (random() % 3 == 0) {
+        for (uint64_t i = random() % 200; i > 0; --i)
+          history.push_back(static_cast<int32_t>(random() % static_cast<uint64_t>(vocabulary + 2)) - 1);
+        row.repetition_penalty = 1.3f, row.presence_penalty = 0.5f, row.frequency_penalty = 0.25f;
+        row.history = history.data(), row.history_count = static_cast<int32_t>(history.size());
+        row.prompt_count = row.history_count / 2;
+      }
+      const Answer answer = expected_answer(row, logits.back());
+      // Weights are f32 in the kernels: draws that close to a boundary may fall on either side.
+      if (answer.margin < 1e-5) continue;
+      sampling.push_back(row), ids.push_back(answer.id), log_probabilities.push_back(answer.log_probability);
+      break;
+    }
+  }
+  BatchInputs batch;
+  batch.sampling = sampling;
+  const Case c{"sample",          Sample{}, {f32({Symbol::kRows, vocabulary})}, {},
+               {{rows, 1, rows}}, seed,     static_cast<int64_t>(seed % 2) * 3};
+  testing::Hooks hooks;
+  hooks.batch = &batch;
+  hooks.fill = [&](std::vector<Operand>& in) {
+    std::vector<float> all;
+    for (const auto& row : logits) all.insert(all.end(), row.begin(), row.end());
+    in[0].set_values(all);
+  };
+  hooks.oracle = [&](const Case&, std::span<const Operand>) {
+    return std::vector<std::vector<double>>{ids, log_probabilities};
+  };
+  // Absolute error of the logarithm of a sum of f32 weights, 1e-7, over log-probabilities that may be close to 0.
+  hooks.bound = [](const Case&, const Kernel&) { return Bound{2e-4, 2e-3}; };
+  std::vector<std::string> ran;
+  EXPECT_EQ("", testing::check_kernels(sample_kernels(), c, hooks, &ran)) << "V " << vocabulary;
+  EXPECT_FALSE(ran.empty());
+}
+
 TEST(Sample, AllKernelsMatchTheOracle) {
   const uint64_t first = std::random_device{}();
-  for (uint64_t seed = first; seed < first + 60; ++seed) {
-    SCOPED_TRACE(seed);
-    std::mt19937_64 random(seed);
-    const int64_t vocabulary = std::array<int64_t, 8>{1, 2, 17, 100, 1000, 5003, 33000, 49152}[random() % 8];
-    const auto rows = static_cast<int64_t>(1 + random() % 4);
-    std::vector<SamplingRow> sampling;
-    std::vector<std::vector<int32_t>> histories;
-    std::vector<std::vector<float>> logits;
-    std::vector<double> ids, log_probabilities;
-    for (int64_t r = 0; r < rows; ++r) {
-      logits.push_back(random_logits(vocabulary, random));
-      for (;;) {
-        SamplingRow row = random_row(random);
-        auto& history = histories.emplace_back();
-        if (random() % 3 == 0) {
-          for (uint64_t i = random() % 200; i > 0; --i)
-            history.push_back(static_cast<int32_t>(random() % static_cast<uint64_t>(vocabulary + 2)) - 1);
-          row.repetition_penalty = 1.3f, row.presence_penalty = 0.5f, row.frequency_penalty = 0.25f;
-          row.history = history.data(), row.history_count = static_cast<int32_t>(history.size());
-          row.prompt_count = row.history_count / 2;
-        }
-        const Answer answer = expected_answer(row, logits.back());
-        // Weights are f32 in the kernels: draws that close to a boundary may fall on either side.
-        if (answer.margin < 1e-5) continue;
-        sampling.push_back(row), ids.push_back(answer.id), log_probabilities.push_back(answer.log_probability);
-        break;
-      }
-    }
-    BatchInputs batch;
-    batch.sampling = sampling;
-    const Case c{"sample",          Sample{}, {f32({Symbol::kRows, vocabulary})}, {},
-                 {{rows, 1, rows}}, seed,     static_cast<int64_t>(seed % 2) * 3};
-    testing::Hooks hooks;
-    hooks.batch = &batch;
-    hooks.fill = [&](std::vector<Operand>& in) {
-      std::vector<float> all;
-      for (const auto& row : logits) all.insert(all.end(), row.begin(), row.end());
-      in[0].set_values(all);
-    };
-    hooks.oracle = [&](const Case&, std::span<const Operand>) {
-      return std::vector<std::vector<double>>{ids, log_probabilities};
-    };
-    // Absolute error of the logarithm of a sum of f32 weights, 1e-7, over log-probabilities that may be close to 0.
-    hooks.bound = [](const Case&, const Kernel&) { return Bound{2e-4, 2e-3}; };
-    std::vector<std::string> ran;
-    EXPECT_EQ("", testing::check_kernels(sample_kernels(), c, hooks, &ran)) << "V " << vocabulary;
-    EXPECT_FALSE(ran.empty());
-  }
+  for (uint64_t seed = first; seed < first + 60; ++seed)
+    check(seed, std::array<int64_t, 8>{1, 2, 17, 100, 1000, 5003, 33000, 49152}[seed % 8],
+          static_cast<int64_t>(1 + seed / 8 % 4));
+}
+
+// Large vocabularies, and more rows than a GPU samples at the same time.
+TEST(Sample, LargeOnDevice) {
+  if (!testing::runs_on_device()) GTEST_SKIP() << "needs a GPU";
+  const uint64_t first = std::random_device{}();
+  for (uint64_t seed = first; seed < first + 6; ++seed) check(seed, 151936, 3);
+  check(first, 700, 300);
+}
+
+// On a GPU a launch cannot return an error: the row has no token, the others do.
+TEST(Sample, BadLogitsOnDevice) {
+  if (!testing::runs_on_device()) GTEST_SKIP() << "needs a GPU";
+  const std::vector<SamplingRow> sampling(6, SamplingRow{.temperature = 1, .top_k = 1});
+  BatchInputs batch;
+  batch.sampling = sampling;
+  const Case c{"bad", Sample{}, {f32({Symbol::kRows, 50})}, {}, {{6, 1, 6}}, 1, 3};
+  testing::Hooks hooks;
+  hooks.batch = &batch;
+  hooks.fill = [&](std::vector<Operand>& in) {
+    std::vector<float> logits(6 * 50, -INFINITY);
+    for (size_t r = 0; r < 6; ++r) logits[r * 50 + 20] = 1;
+    logits[50] = NAN, logits[2 * 50 + 49] = -NAN, logits[3 * 50 + 3] = INFINITY, logits[4 * 50 + 20] = -INFINITY;
+    in[0].set_values(logits);
+  };
+  hooks.oracle = [](const Case&, std::span<const Operand>) {
+    return std::vector<std::vector<double>>{{20, -1, -1, -1, -1, 20}, {0, NAN, NAN, NAN, NAN, 0}};
+  };
+  hooks.bound = [](const Case&, const Kernel&) { return Bound{1e-6, 1e-6}; };
+  EXPECT_EQ("", testing::check_kernels(sample_kernels(), c, hooks));
 }
 
 struct Drawn {
@@ -211,6 +244,7 @@ Drawn draw(const Kernel& kernel, std::vector<float> logits, std::span<const Samp
 
 // Frequencies of many draws against the distribution: a seeded chi-square test, so it cannot fail by chance.
 TEST(Sample, DrawsFollowTheDistribution) {
+  BOLIDE_CPU_ONLY();
   constexpr size_t kVocabulary = 40, kDraws = 4000;
   for (const Kernel& kernel : sample_kernels())
     for (const SamplingRow& filter :
@@ -260,6 +294,7 @@ TEST(Sample, DrawsFollowTheDistribution) {
 }
 
 TEST(Sample, BadLogitsNameTheRow) {
+  BOLIDE_CPU_ONLY();
   for (const Kernel& kernel : sample_kernels())
     for (const float bad : {NAN, INFINITY}) {
       std::vector<float> logits(3 * 50, 0.5f);
@@ -273,6 +308,7 @@ TEST(Sample, BadLogitsNameTheRow) {
 }
 
 TEST(Sample, ExtremeParameters) {
+  BOLIDE_CPU_ONLY();
   for (const Kernel& kernel : sample_kernels())
     for (const float temperature : {1e-40f, 1e-20f, 1e20f, 3e38f, INFINITY, -1.f})
       for (const float penalty : {1e-30f, 1e30f, 0.f, -3e38f}) {

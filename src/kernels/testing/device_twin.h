@@ -47,13 +47,17 @@ class DeviceTwin {
     const auto sequences = static_cast<size_t>(batch.sizes[Symbol::kSequences]);
     const size_t table = sequences * static_cast<size_t>(batch.block_table_stride);
     int64_t blocks = 0;
-    for (size_t i = 0; batch.block_table != nullptr && i < table; ++i)
-      blocks = std::max<int64_t>(blocks, batch.block_table[i] + 1);
+    // Entries beyond a sequence's context are arbitrary.
+    for (size_t s = 0; batch.block_table != nullptr && s < sequences; ++s)
+      for (int64_t b = 0; b * batch.kv.block_tokens < batch.context[s]; ++b)
+        blocks =
+            std::max(blocks, int64_t{batch.block_table[static_cast<int64_t>(s) * batch.block_table_stride + b]} + 1);
     for (size_t i = 0; batch.slots != nullptr && i < tokens; ++i)
       blocks = std::max<int64_t>(blocks, batch.slots[i] / batch.kv.block_tokens + 1);
     layers_.assign(batch.kv.layers.begin(), batch.kv.layers.end());
     const auto pool = static_cast<size_t>(blocks * batch.kv.block_stride() * bits_of(batch.kv.dtype) / 8);
     for (KvLayer& layer : layers_) {
+      if (layer.k == nullptr) continue;
       BOLIDE_TRY(add({layer.k, pool}));
       BOLIDE_TRY(add({layer.v, pool}));
       layer = {there(layer.k), there(layer.v)};

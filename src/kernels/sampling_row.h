@@ -1,0 +1,30 @@
+// SamplingRow: plain data, which code for GPUs reads too.
+#pragma once
+
+#include <cstdint>
+
+namespace bolide {
+
+// How one row of logits becomes a token. Greedy if temperature is 0. Applied in this order, as transformers does:
+// penalties, bias, temperature, top_k, top_p, min_p; then the draw.
+struct SamplingRow {
+  float temperature = 0;
+  float top_p = 1;
+  float min_p = 0;
+  float repetition_penalty = 1;  // over the whole history (Keskar et al. 2019, arXiv:1909.05858)
+  float presence_penalty = 0;    // over generated tokens only, as OpenAI's API defines it
+  float frequency_penalty = 0;
+  int32_t top_k = 0;  // 0: off
+  uint64_t seed = 0;
+  uint64_t request = 0;              // draws are keyed by (seed, request, position): what else runs does not matter
+  int64_t position = 0;              // of the token to draw
+  const int32_t* history = nullptr;  // prompt and generated ids
+  int32_t history_count = 0;
+  int32_t prompt_count = 0;  // the first prompt_count of history are the prompt
+
+  constexpr bool needs_history() const {
+    return repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0;
+  }
+};
+
+}  // namespace bolide
