@@ -27,13 +27,9 @@ Result<WeightUpload> WeightUpload::make(Device& device, const Options& options) 
 Result<> WeightUpload::reserve(size_t bytes) {
   BOLIDE_CHECK(slab_ == nullptr, "a second slab");
   BOLIDE_TRY(const size_t free, device_->free_memory());
-  uint64_t needed = 0;
-  if (add_overflows(bytes, options_.besides_bytes, &needed) || needed > free)
-    return error(
-        Code::kOutOfMemory,
-        fmt::format("the model needs {:.1f} MB of memory for its weights and {:.1f} MB for its KV cache, {} has "
-                    "{:.1f} MB free; a smaller --context needs less, --device cpu none of it",
-                    megabytes(bytes), megabytes(options_.besides_bytes), device_->info().name, megabytes(free)));
+  if (bytes > free)
+    return error(Code::kOutOfMemory, fmt::format("the weights need {:.1f} MB of memory, {} has {:.1f} MB free",
+                                                 megabytes(bytes), device_->info().name, megabytes(free)));
   BOLIDE_TRY(Buffer slab, device_->allocate(bytes, Memory::kDevice).context("weights"));
   slab_ = std::make_shared<Buffer>(std::move(slab));
   return {};

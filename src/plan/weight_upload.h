@@ -16,7 +16,6 @@ class WeightUpload {
  public:
   struct Options {
     size_t piece_bytes = 64u << 20;  // of a pinned buffer; a piece that cannot be cut has one of its own size
-    size_t besides_bytes = 0;        // of the device that are needed later: KV cache
   };
   static constexpr size_t kAlignment = 256;  // of every weight in the slab
 

@@ -153,14 +153,6 @@ Result<StoredWeight> store(const Value& weight, ValueId id, const Packing* packi
 
 // ---- To a device.
 
-Result<> reserve(WeightUpload& upload, const Graph& graph, std::span<const WeightStore::Use> uses) {
-  uint64_t bytes = 0;
-  for (const auto& [id, packing] : std::set<WeightStore::Use>(uses.begin(), uses.end()))
-    if (add_overflows(bytes, round_up(stored_bytes(graph.type(id), packing), WeightUpload::kAlignment), &bytes))
-      return error(Code::kOutOfMemory, "the weights are too large");
-  return upload.reserve(bytes);
-}
-
 // Runs of `count` rows from row `begin` on.
 std::vector<WeightRows::Run> runs_between(const WeightRows& rows, int64_t begin, int64_t count) {
   std::vector<WeightRows::Run> runs;
@@ -246,13 +238,21 @@ size_t WeightStore::packed_bytes(const Graph& graph, std::span<const Use> uses) 
   return bytes;
 }
 
+size_t WeightStore::device_bytes(const Graph& graph, std::span<const Use> uses) {
+  uint64_t bytes = 0;
+  for (const auto& [id, packing] : std::set<Use>(uses.begin(), uses.end()))
+    if (add_overflows(bytes, round_up(stored_bytes(graph.type(id), packing), WeightUpload::kAlignment), &bytes))
+      return SIZE_MAX;
+  return bytes;
+}
+
 Result<WeightStore> WeightStore::pack(const Graph& graph, std::span<const Use> uses, const WeightSource& source,
                                       Workers& workers, const FunctionRef<void(PackProgress)>* progress,
                                       WeightUpload* upload) {
   WeightStore weights;
   PackedMemory memory;
   if (upload != nullptr) {
-    BOLIDE_TRY(reserve(*upload, graph, uses));
+    BOLIDE_TRY(upload->reserve(device_bytes(graph, uses)));
   } else {
     BOLIDE_TRY(memory, PackedMemory::make(graph, uses));
   }
@@ -325,7 +325,7 @@ Result<WeightStore> WeightStore::adopt(const Graph& graph, std::span<const Use> 
                                        WeightUpload* upload) {
   WeightStore weights;
   *repacked = 0;
-  if (upload != nullptr) BOLIDE_TRY(reserve(*upload, graph, uses));
+  if (upload != nullptr) BOLIDE_TRY(upload->reserve(device_bytes(graph, uses)));
   std::map<ValueId, const StoredWeight*> any;
   std::map<Use, const StoredWeight*> exact;
   for (const StoredWeight& weight : have) {

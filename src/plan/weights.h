@@ -36,6 +36,8 @@ class WeightStore {
   using Use = std::pair<ValueId, const Packing*>;
   // The memory that `pack` takes for weights in layouts of their own.
   static size_t packed_bytes(const Graph& graph, std::span<const Use> uses);
+  // The memory of a device that they take.
+  static size_t device_bytes(const Graph& graph, std::span<const Use> uses);
   // Reads, checks and packs every use once, to host memory or through `upload`. Errors name the tensor.
   static Result<WeightStore> pack(const Graph& graph, std::span<const Use> uses, const WeightSource& source,
                                   Workers& workers, const FunctionRef<void(PackProgress)>* progress = nullptr,
