@@ -389,7 +389,7 @@ Outcome compare(const Arguments& arguments, int32_t batch) {
   const auto check_bits = [&](int32_t position) {
     rewind(sequences, position);
     or_die(runner.step(work));
-    const TensorView view = runner.logits();
+    const TensorView view = or_die(runner.logits());
     const size_t bytes = static_cast<size_t>(view.rows() * view.cols()) * 4;
     std::vector<std::byte> logits(view.data, view.data + bytes);
     std::memset(hand.logits().data, 0, bytes);

@@ -98,7 +98,7 @@ class Subject {
     Runner& runner = *model_->runner;
     const auto done = runner.step(work);
     ASSERT_TRUE(done.has_value()) << done.error().text;
-    const TensorView logits = runner.logits();
+    const TensorView logits = runner.logits().value();
     for (int32_t row = first_row; row < first_row + count; ++row) {
       rows->logits.insert(rows->logits.end(), logits.row<float>(row), logits.row<float>(row) + logits.cols());
       rows->next.push_back(runner.next()[row]);

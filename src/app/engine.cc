@@ -240,7 +240,10 @@ Result<Prepared> read_sections(const EngineFile& file, const std::filesystem::pa
     BOLIDE_TRY(loaded.tokenizer.gguf->precompiled_charsmap, text_section(file, "charsmap"));
   }
   BOLIDE_TRY(Graph graph, Graph::from_text(graph_text).context("graph"));
-  if (options.dtype != ComputeMode::kAuto) override_compute(graph, options.dtype);
+  const bool for_gpu = about.is_object() && about.contains("device") && about["device"] == "cuda";
+  if (options.dtype != ComputeMode::kAuto || for_gpu != (options.device == DeviceKind::kCuda))
+    override_compute(graph, options.dtype);
+  BOLIDE_TRY(fit_to_device(graph, options));
   BOLIDE_TRY(auto weights, read_weights(file, graph, options.verify));
   int64_t context_max = 0;
   if (about.is_object() && about.contains("context_max") && about["context_max"].is_number_integer())
@@ -294,6 +297,7 @@ Result<EngineReport> build_engine(const std::filesystem::path& model, const std:
   Json about = {{"name", loaded.name},
                 {"from", loaded.format},
                 {"context_max", prepared.context_max},
+                {"device", options.device == DeviceKind::kCpu ? "cpu" : "cuda"},
                 {"processor", fingerprint(device->info().cpu)},
                 {"isa", to_string(device->info().isa)}};
   Json list = Json::array();

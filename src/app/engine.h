@@ -24,7 +24,7 @@ struct Prepared {
 bool is_engine(const std::filesystem::path& path);
 
 // Checksums of everything but weights are checked always, those of weights if options.verify. options.dtype other than
-// auto overrides the arithmetic that the engine was built for.
+// auto overrides the arithmetic that the engine was built for, and so does a device of another kind.
 Result<Prepared> read_engine(const std::filesystem::path& path, const ModelOptions& options);
 
 struct EngineReport {
@@ -42,12 +42,16 @@ const KernelRegistry& kernels_for(const ModelOptions& options);
 // Takes the rounding of inputs that the checkpoint asks for out of the graph (ModelOptions::round_inputs).
 void leave_inputs_alone(Graph& graph);
 
+// Makes arithmetic and activations those of the device: on a GPU bf16 activations unless f32 is asked for, and weights
+// in blocks multiply bf16, where a processor would round activations to int8.
+Result<> fit_to_device(Graph& graph, const ModelOptions& options);
+
 // The steps that open_model and build_engine share (model.cc).
 Result<Prepared> prepare_checkpoint(const std::filesystem::path& path, const ModelOptions& options,
                                     const DeviceInfo& device);
-// The weights in the layouts of `uses` (choose_packings).
+// The weights in the layouts of `uses` (choose_packings), on the host or through `upload`.
 Result<WeightStore> make_weights(const Prepared& prepared, std::span<const WeightStore::Use> uses,
                                  const DeviceInfo& device, int* repacked,
-                                 const FunctionRef<void(PackProgress)>* progress);
+                                 const FunctionRef<void(PackProgress)>* progress, WeightUpload* upload = nullptr);
 
 }  // namespace bolide

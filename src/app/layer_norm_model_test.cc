@@ -256,7 +256,7 @@ Matrix run(const RandomModel& model, const std::vector<int32_t>& ids, Machine& m
     const auto done = runner->step(std::span(&work, 1));
     EXPECT_TRUE(done.has_value()) << done.error().text;
     if (!done) break;
-    const TensorView logits = runner->logits();
+    const TensorView logits = runner->logits().value();
     for (int64_t r = 0; r < work.tokens; ++r)
       out.emplace_back(logits.row<float>(r), logits.row<float>(r) + logits.cols());
   }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <set>
 
@@ -101,15 +102,26 @@ Result<std::unique_ptr<Device>> make_device(const ModelOptions& options) {
   if (options.device == DeviceKind::kCpu) return make_cpu_device(options.threads, options.isa);
   CudaOptions cuda = options.cuda;
   cuda.threads = options.threads;
-  BOLIDE_TRY(const auto device, make_cuda_device(cuda));
-  return error(Code::kUnsupported,
-               fmt::format("--device cuda: {} is there, but this bolide has kernels only for a part "
-                           "of a model yet; use --device cpu",
-                           device->info().name));
+  return make_cuda_device(cuda);
 }
 
 const KernelRegistry& kernels_for(const ModelOptions& options) {
-  return options.deterministic ? batch_invariant_cpu_kernels() : cpu_kernels();
+  if (options.device == DeviceKind::kCpu) return options.deterministic ? batch_invariant_cpu_kernels() : cpu_kernels();
+  static const KernelRegistry kInvariant(cuda_kernels(), [](const Kernel& kernel) { return kernel.batch_invariant; });
+  return options.deterministic ? kInvariant : cuda_kernels();
+}
+
+Result<> fit_to_device(Graph& graph, const ModelOptions& options) {
+  const bool gpu = options.device != DeviceKind::kCpu;
+  for (const NodeId id : graph.order()) {
+    Op& op = graph.node(id).op;
+    auto* linear = std::get_if<Linear>(&op);
+    auto* moe = std::get_if<MoeFfn>(&op);
+    Compute* compute = linear != nullptr ? &linear->compute : moe != nullptr ? &moe->compute : nullptr;
+    if (gpu && options.dtype == ComputeMode::kAuto && compute != nullptr && *compute == Compute::kInt8)
+      *compute = Compute::kBF16;
+  }
+  return graph.set_activations(gpu && options.dtype != ComputeMode::kF32 ? DType::kBF16 : DType::kF32);
 }
 
 Result<Prepared> prepare_checkpoint(const std::filesystem::path& path, const ModelOptions& options,
@@ -118,6 +130,7 @@ Result<Prepared> prepare_checkpoint(const std::filesystem::path& path, const Mod
   int64_t context_max = 0;
   BOLIDE_TRY(Graph graph, build_graph(loaded, options.dtype, &context_max));
   report_unused(graph, *loaded.weights);
+  BOLIDE_TRY(fit_to_device(graph, options));
   const PassContext context{&kernels_for(options), &device};
   BOLIDE_TRY(std::vector<PassRecord> passes, run_passes(graph, default_passes(), context, options.skip_passes));
   return Prepared{std::move(loaded), std::move(graph), std::move(passes), {}, context_max};
@@ -131,18 +144,31 @@ RunnerOptions runner_options_of(const ModelOptions& options, int64_t context_max
   runner.tokens_per_step = std::max(options.tokens_per_step, options.sequences);
   runner.block_tokens = options.block_tokens;
   runner.kv_dtype = options.kv_dtype;
+  runner.deferred = options.deferred || options.device != DeviceKind::kCpu;
   return runner;
+}
+
+// A device that captures steps pads them to powers of two, so its limits are such.
+SymbolValues limits_of(const RunnerOptions& options, int32_t rows_max) {
+  const int64_t rows = rows_max > 0 ? rows_max : options.sequences;
+  SymbolValues limits{{options.tokens_per_step, options.sequences, rows}};
+  if (!options.deferred) return limits;
+  const auto up = [](int64_t size) { return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(size))); };
+  limits[Symbol::kSequences] = up(options.sequences);
+  limits[Symbol::kRows] = std::max(up(rows), limits[Symbol::kSequences]);
+  limits[Symbol::kTokens] = std::max<int64_t>(options.tokens_per_step, limits[Symbol::kSequences]);
+  return limits;
 }
 
 Result<WeightStore> make_weights(const Prepared& prepared, std::span<const WeightStore::Use> uses,
                                  const DeviceInfo& device, int* repacked,
-                                 const FunctionRef<void(PackProgress)>* progress) {
+                                 const FunctionRef<void(PackProgress)>* progress, WeightUpload* upload) {
   Workers workers(device.threads);
   *repacked = 0;
   const WeightSource* source = prepared.loaded.weights.get();
   const std::string label = source != nullptr ? source->label() : prepared.loaded.path.string();
-  auto made = source != nullptr ? WeightStore::pack(prepared.graph, uses, *source, workers, progress)
-                                : WeightStore::adopt(prepared.graph, uses, prepared.packed, workers, repacked);
+  auto made = source != nullptr ? WeightStore::pack(prepared.graph, uses, *source, workers, progress, upload)
+                                : WeightStore::adopt(prepared.graph, uses, prepared.packed, workers, repacked, upload);
   BOLIDE_TRY(WeightStore weights, std::move(made).context(label));
   weights.set_label(label);
   return weights;
@@ -166,7 +192,10 @@ struct Read {
 Result<> memory_suffices(const Read& read) {
   BOLIDE_TRY(const KvLayout layout, cache_layout(read.facts, read.runner));
   const bool packs = read.prepared.loaded.weights != nullptr;
-  return KvCache::check(layout, *read.device, packs ? WeightStore::packed_bytes(read.prepared.graph, read.uses) : 0);
+  size_t others = packs ? WeightStore::packed_bytes(read.prepared.graph, read.uses) : 0;
+  if (read.device->info().id.kind != DeviceKind::kCpu)
+    others = WeightStore::device_bytes(read.prepared.graph, read.uses);
+  return KvCache::check(layout, *read.device, others);
 }
 
 Result<Read> read_model(const std::filesystem::path& path, const ModelOptions& options, const OutlineCheck* check) {
@@ -184,10 +213,7 @@ Result<Read> read_model(const std::filesystem::path& path, const ModelOptions& o
                                              path.string(), options.context, facts.positions));
   const RunnerOptions runner = runner_options_of(options, context_max);
   if (check != nullptr) BOLIDE_TRY((*check)({prepared.loaded, tokenizer, facts.vocab, runner.context}));
-  PlanSet::Limits limits;
-  limits.sizes[Symbol::kTokens] = runner.tokens_per_step;
-  limits.sizes[Symbol::kSequences] = runner.sequences;
-  limits.sizes[Symbol::kRows] = options.rows_max > 0 ? options.rows_max : runner.sequences;
+  const PlanSet::Limits limits{limits_of(runner, options.rows_max)};
   BOLIDE_TRY(
       auto uses,
       choose_packings(prepared.graph, kernels_for(options), device->info(), limits.sizes).context(path.string()));
@@ -214,7 +240,12 @@ Result<Model> open_model(const std::filesystem::path& path, const ModelOptions& 
 
   const auto packing = Clock::now();
   int repacked = 0;
-  BOLIDE_TRY(WeightStore weights, make_weights(prepared, uses, device->info(), &repacked, progress));
+  std::optional<WeightUpload> upload;
+  if (device->info().id.kind != DeviceKind::kCpu) {
+    BOLIDE_TRY(upload, WeightUpload::make(*device));
+  }
+  BOLIDE_TRY(WeightStore weights, make_weights(prepared, uses, device->info(), &repacked, progress,
+                                               upload.has_value() ? &*upload : nullptr));
   if (repacked > 0)
     log::warning("engine was made for another processor: replanned and repacked",
                  {{"weights", repacked}, {"processor", device->info().name}});

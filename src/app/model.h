@@ -29,6 +29,7 @@ struct ModelOptions {
   int32_t rows_max = 0;  // logits of a step; 0: one a sequence
   int32_t block_tokens = 16;
   DType kv_dtype = DType::kBF16;
+  bool deferred = false;       // RunnerOptions::deferred, which GPUs always have
   bool deterministic = false;  // only kernels whose arithmetic does not depend on the tokens of a step
   std::set<std::string> skip_passes;
   // False: inputs of Linears that the checkpoint wants rounded (compressed-tensors fp8) are left alone, which shows

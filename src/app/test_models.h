@@ -47,7 +47,7 @@ inline std::vector<int32_t> random_tokens(const Model& model, size_t count, uint
 }
 
 inline std::vector<float> row_of(const Model& model, int64_t row) {
-  const TensorView logits = model.runner->logits();
+  const TensorView logits = model.runner->logits().value();
   return {logits.row<float>(row), logits.row<float>(row) + logits.cols()};
 }
 

@@ -7,8 +7,9 @@
 
 #include "app/workload.h"
 #include "cli/cli.h"
+#include "cli/device_report.h"
 #include "cli/flags.h"
-#include "measure/machine.h"
+#include "measure/gpu.h"
 #include "measure/report.h"
 #include "measure/statistics.h"
 
@@ -51,6 +52,10 @@ struct Measured {
   double decode_step_ms = 0;
   WorkloadCost cost;
   int64_t peak_bytes = 0;
+  // Of a GPU that tells.
+  double prompt_joules_per_token = 0, decode_joules_per_token = 0;
+  std::optional<GpuReading> gpu;
+  std::string driver;
 };
 
 Result<Measured> measure(Model& model, const BenchFlags& flags) {
@@ -61,19 +66,30 @@ Result<Measured> measure(Model& model, const BenchFlags& flags) {
   const auto progress = [&](std::string_view what, int32_t run) {
     line.show(run == 0 ? fmt::format("{}: warming up", what) : fmt::format("{} {}/{}", what, run, flags.repeat));
   };
+  GpuEnergy energy(*model.device);
+  const auto per_token = [&](int32_t tokens) {
+    const GpuSpent spent = energy.end();
+    if (energy.known()) measured.gpu = spent.last;
+    return spent.joules / (static_cast<double>(tokens) * flags.batch * flags.repeat);
+  };
+  measured.driver = energy.driver();
   for (int32_t i = 0; flags.prompt > 0 && i <= flags.repeat; ++i) {
     progress("prompt", i);
     BOLIDE_TRY(const double seconds, run_prompt(model, workload));
+    if (i == 0) energy.begin();
     if (i == 0) continue;  // warm-up: pages, plans, the pool
     prompt.push_back(flags.prompt * static_cast<double>(flags.batch) / seconds);
     ttft.push_back(seconds * 1000);
   }
+  if (!prompt.empty()) measured.prompt_joules_per_token = per_token(flags.prompt);
   for (int32_t i = 0; flags.generate > 0 && i <= flags.repeat; ++i) {
     progress("decode", i);
     BOLIDE_TRY(const double seconds, run_decode(model, workload));
+    if (i == 0) energy.begin();
     if (i == 0) continue;
     decode.push_back(flags.generate * static_cast<double>(flags.batch) / seconds);
   }
+  if (!decode.empty()) measured.decode_joules_per_token = per_token(flags.generate);
   line.clear();
   if (!prompt.empty()) measured.prompt_tokens_per_s = summarise(prompt), measured.ttft_ms = summarise(ttft);
   if (!decode.empty()) {
@@ -127,9 +143,23 @@ void print_json(const BenchFlags& flags, const Model& model, const Measured& m, 
                                 {"decode_gb_per_s", rates.decode_gbytes},
                                 {"threads", device.threads},
                                 {"isa", to_string(device.isa)},
-                                {"device", "cpu"},
                                 {"machine", device.name},
                                 {"commit", version.commit}};
+  add_device(out, device);
+  if (device.gpu.has_value())
+    out["gpu_memory_bytes"] = {{"weights", model.runner->plans().weights().bytes()},
+                               {"kv_cache", model.runner->kv_bytes()},
+                               {"activations", model.runner->arena_bytes()}};
+  if (m.gpu.has_value())
+    out["gpu_state"] = {{"driver", m.driver},
+                        {"prompt_joules_per_token", m.prompt_joules_per_token},
+                        {"decode_joules_per_token", m.decode_joules_per_token},
+                        {"power_watts", m.gpu->power_watts},
+                        {"power_limit_watts", m.gpu->power_limit_watts},
+                        {"sm_mhz", m.gpu->sm_mhz},
+                        {"memory_mhz", m.gpu->memory_mhz},
+                        {"temperature_celsius", m.gpu->temperature_celsius},
+                        {"throttle_reasons", m.gpu->throttle_reasons}};
   if (roofs != nullptr) out["roofs"] = roofs_json(*roofs, device.threads);
   std::cout << out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << std::endl;
 }
@@ -151,14 +181,17 @@ void print_text(const BenchFlags& flags, const Model& model, const Measured& m, 
     line(fmt::format("prompt {}", flags.prompt), m.prompt_tokens_per_s, "tokens/s");
     line("first token", m.ttft_ms, "ms");
     fmt::print("{:<22}{:>10.1f} GFLOP/s; {}; {}\n", "", rates.prompt_gflops,
-               share(roofs, "fp32", device.threads, rates.prompt_gflops),
-               share(roofs, "int8", device.threads, rates.prompt_gflops));
+               share(roofs, device.gpu.has_value() ? "bf16" : "fp32", device.threads, rates.prompt_gflops),
+               share(roofs, device.gpu.has_value() ? "fp8" : "int8", device.threads, rates.prompt_gflops));
   }
   if (flags.generate > 0) {
     line(fmt::format("decode {}{}", flags.generate, flags.batch > 1 ? fmt::format(" x {}", flags.batch) : ""),
          m.decode_tokens_per_s, "tokens/s");
     fmt::print("{:<22}{:>10.1f} GB/s; {}\n", "", rates.decode_gbytes,
                share(roofs, "memory_read", device.threads, rates.decode_gbytes));
+    if (m.gpu.has_value())
+      fmt::print("{:<22}{:>10.4f} J/token; {:.0f} W of {:.0f}, {} MHz\n", "", m.decode_joules_per_token,
+                 m.gpu->power_watts, m.gpu->power_limit_watts, m.gpu->sm_mhz);
   }
   fmt::print("{:<22}{:>10.1f} ms\n{:<22}{:>10}\n", "load", model.times.total_ms, "peak memory",
              format_bytes(m.peak_bytes));
@@ -169,7 +202,7 @@ Result<> bench(const BenchFlags& flags, const Version& version) {
   if (flags.machine) {
     BOLIDE_TRY(const auto device, make_device(options));
     Workers workers(device->info().threads);
-    const MachineRoofs roofs = measure_machine(workers, device->info().cpu);
+    BOLIDE_TRY(const MachineRoofs roofs, roofs_of(*device, workers));
     fmt::print("{}\n", flags.json ? roofs.to_json() : roofs.to_text());
     return {};
   }
@@ -179,7 +212,9 @@ Result<> bench(const BenchFlags& flags, const Version& version) {
   BOLIDE_TRY(Model model, open_with_progress(flags.path, options));
   BOLIDE_TRY(const Measured measured, measure(model, flags));
   std::optional<MachineRoofs> roofs;
-  if (!flags.no_roofs) roofs = measure_machine(model.runner->stream().workers(), model.device->info().cpu);
+  if (!flags.no_roofs) {
+    BOLIDE_TRY(roofs, roofs_of(*model.device, model.runner->stream().workers()));
+  }
   if (flags.json)
     print_json(flags, model, measured, roofs ? &*roofs : nullptr, version);
   else

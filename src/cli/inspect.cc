@@ -114,7 +114,8 @@ Result<> inspect_graph(const LoadedModel& loaded, const ModelOptions& options, b
   BOLIDE_TRY(const auto device, make_device(options));
   BOLIDE_TRY(Graph graph, build_graph(loaded, options.dtype));
   print_graph("as built", graph, full);
-  const PassContext context{&cpu_kernels(), &device->info()};
+  BOLIDE_TRY(fit_to_device(graph, options));
+  const PassContext context{&kernels_for(options), &device->info()};
   const auto show = [&](const PassRecord& record, const Graph& after) {
     const std::string title =
         record.skipped ? fmt::format("{} (skipped)", record.name) : fmt::format("{}: {}", record.name, record.rewrites);

@@ -11,6 +11,7 @@
 #include "app/workload.h"
 #include "base/file.h"
 #include "cli/cli.h"
+#include "cli/device_report.h"
 #include "cli/flags.h"
 #include "measure/machine.h"
 #include "measure/report.h"
@@ -214,16 +215,18 @@ Result<> profile(const ProfileFlags& flags) {
   }
   if (!flags.trace.empty()) BOLIDE_TRY(write_trace(flags.trace, trace));
   const DeviceInfo& device = model.device->info();
-  const MachineRoofs measured = measure_machine(model.runner->stream().workers(), device.cpu);
+  BOLIDE_TRY(const MachineRoofs measured, roofs_of(*model.device, model.runner->stream().workers()));
   Roofs roofs{rate_of(measured, "memory_read", device.threads), 0};
   for (const char* name : {"fp32", "bf16", "int8", "amx_bf16", "amx_int8"})
-    roofs.arithmetic = std::max(roofs.arithmetic, rate_of(measured, name, device.threads));
+    if (!device.gpu.has_value() || name == std::string_view("bf16"))
+      roofs.arithmetic = std::max(roofs.arithmetic, rate_of(measured, name, device.threads));
 
   if (flags.json) {
     nlohmann::ordered_json out = {{"machine", device.name},
                                   {"threads", device.threads},
                                   {"isa", to_string(device.isa)},
                                   {"roofs", nlohmann::ordered_json::parse(measured.to_json())}};
+    add_device(out, device);
     for (const Phase& phase : phases) {
       nlohmann::ordered_json entry = {{"phase", phase.name}, {"wall_us", phase.wall_seconds * 1e6}};
       for (const char* by : {"step", "layer", "operator", "kernel"})

@@ -13,6 +13,7 @@
 #include "app/conversation.h"
 #include "base/utf8.h"
 #include "cli/cli.h"
+#include "cli/device_report.h"
 #include "cli/line_reader.h"
 #include "cli/sampling_flags.h"
 #include "measure/report.h"
@@ -147,8 +148,8 @@ void print_json(const Model& model, const GenerateResult& result) {
                                 {"peak_memory_bytes", f.peak_bytes},
                                 {"threads", device.threads},
                                 {"isa", to_string(device.isa)},
-                                {"device", "cpu"},
                                 {"machine", device.name}};
+  add_device(out, device);
   std::cout << out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << std::endl;
 }
 

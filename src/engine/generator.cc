@@ -89,6 +89,23 @@ Result<> Generator::prefill(const GenerateRequest& request, GenerateTimings* tim
   return {};
 }
 
+Result<Runner::Ticket> Generator::submit_ahead(const GenerateRequest& request, int32_t generated) {
+  const RunnerOptions& options = runner_.options();
+  const SamplingParams& p = request.sampling;
+  const bool by_history = p.repetition_penalty != 1 || p.presence_penalty != 0 || p.frequency_penalty != 0;
+  const int32_t size = sequence_.size();
+  const int64_t boundary = runner_.rope_switch();
+  const bool crosses = boundary > 0 && sequence_.rope_length <= boundary && size + 1 > boundary;
+  if (!options.deferred || by_history || crosses || sequence_.computed != size || size + 1 >= options.context ||
+      (request.tokens_max >= 0 && generated + 1 >= request.tokens_max))
+    return Runner::Ticket{0};
+  sequence_.tokens.push_back(0);  // a placeholder: the device knows the id
+  const Work work{&sequence_, 1};
+  auto ticket = runner_.submit(std::span(&work, 1), /*chained=*/true);
+  if (!ticket) sequence_.tokens.pop_back();
+  return ticket;
+}
+
 Result<GenerateResult> Generator::generate(const GenerateRequest& request,
                                            FunctionRef<void(std::string_view)> on_text) {
   GenerateResult result;
@@ -111,24 +128,38 @@ Result<GenerateResult> Generator::generate(const GenerateRequest& request,
   const auto first_token = Clock::now();
 
   result.finish = FinishReason::kLength;
+  Runner::Ticket now = 0;  // the step whose token is read next, if it has not been waited for
+  // A step that was submitted and is not wanted leaves the sequence.
+  const auto drop = [&](Runner::Ticket ahead) -> Result<> {
+    if (ahead == 0) return {};
+    runner_.truncate(sequence_, sequence_.size() - 1);
+    return runner_.settle();
+  };
   while (request.tokens_max < 0 || result.timings.generated_tokens < request.tokens_max) {
+    BOLIDE_TRY(const Runner::Ticket ahead, submit_ahead(request, result.timings.generated_tokens));
+    if (now != 0) BOLIDE_TRY(runner_.wait(now));
+    now = 0;
     const int32_t id = runner_.next()[0];
+    const float logprob = runner_.logprobs()[0];
     ++result.timings.generated_tokens;
     result.timings.decode_ms = ms_since(first_token);
     if (contains(request.stop_ids, id)) {
       result.finish = FinishReason::kStop;
+      BOLIDE_TRY(drop(ahead));
       break;
     }
     result.tokens.push_back(id);
-    result.logprobs.push_back(runner_.logprobs()[0]);
+    result.logprobs.push_back(logprob);
     show(filter.push(detokenizer.push(id)));
-    if (filter.stopped()) {
-      result.finish = FinishReason::kStop;
+    if (filter.stopped() || (request.cancel != nullptr && request.cancel->load())) {
+      result.finish = filter.stopped() ? FinishReason::kStop : FinishReason::kCancelled;
+      BOLIDE_TRY(drop(ahead));
       break;
     }
-    if (request.cancel != nullptr && request.cancel->load()) {
-      result.finish = FinishReason::kCancelled;
-      break;
+    if (ahead != 0) {
+      sequence_.tokens.back() = id;
+      now = ahead;
+      continue;
     }
     sequence_.tokens.push_back(id);
     if (sequence_.size() >= runner_.options().context || result.timings.generated_tokens == request.tokens_max) break;

@@ -75,6 +75,9 @@ class Generator {
 
  private:
   Result<> prefill(const GenerateRequest& request, GenerateTimings* timings);
+  // Submits the step after the one whose token is still to be read, if nothing of it can depend on that token but its
+  // id. 0: not submitted.
+  Result<Runner::Ticket> submit_ahead(const GenerateRequest& request, int32_t generated);
 
   Runner& runner_;
   const Tokenizer& tokenizer_;

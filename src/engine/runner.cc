@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "tensor/block_codec.h"
+
 namespace bolide {
 namespace {
 
@@ -109,33 +111,46 @@ Result<Runner> Runner::make(PlanSet plans, const RunnerOptions& options, Device&
   Runner runner;
   runner.plans_ = std::make_unique<PlanSet>(std::move(plans));
   runner.options_ = options;
+  runner.options_.deferred = options.deferred || device.info().id.kind != DeviceKind::kCpu;
   runner.facts_ = facts;
-  const uint64_t per_sequence = blocks_per_sequence(options);
   BOLIDE_TRY(KvCache cache, KvCache::make(layout, device));
   runner.cache_ = std::make_unique<KvCache>(std::move(cache));
   BOLIDE_TRY(runner.stream_, device.make_stream());
-
-  const auto tokens = static_cast<size_t>(options.tokens_per_step), sequences = static_cast<size_t>(options.sequences);
-  for (auto* list : {&runner.ids_, &runner.positions_, &runner.rows_}) list->resize(tokens);
-  runner.cu_tokens_.resize(sequences + 1);
-  for (auto* list : {&runner.context_, &runner.rope_length_}) list->resize(sequences);
-  runner.block_table_.resize(sequences * per_sequence);
-  runner.slots_.resize(tokens);
-  runner.sampling_.resize(tokens);
+  if (device.info().id.kind != DeviceKind::kCpu)  // what a kernel reads behind a sequence's end must not be NaN
+    BOLIDE_TRY(runner.stream_->fill(runner.cache_->memory(), std::byte{0}));
   for (const KvCache::LayerPools pools : runner.cache_->layers()) runner.layers_.push_back({pools.k, pools.v});
-
-  BatchInputs& batch = runner.batch_;
-  batch.ids = runner.ids_.data();
-  batch.positions = runner.positions_.data();
-  batch.rows = runner.rows_.data();
-  batch.cu_tokens = runner.cu_tokens_.data();
-  batch.context = runner.context_.data();
-  batch.rope_length = runner.rope_length_.data();
-  batch.block_table = runner.block_table_.data();
-  batch.block_table_stride = static_cast<int32_t>(per_sequence);
-  batch.slots = runner.slots_.data();
-  batch.kv = {options.kv_dtype, options.block_tokens, facts.kv_heads, facts.head_dim, runner.layers_};
+  runner.batch_.kv = {options.kv_dtype, options.block_tokens, facts.kv_heads, facts.head_dim, runner.layers_};
+  runner.device_ = &device;
+  runner.executor_ = std::make_unique<Executor>(device);
+  BOLIDE_TRY(runner.make_buffers(device));
   return runner;
+}
+
+Result<> Runner::make_buffers(Device& device) {
+  const SymbolValues& limits = plans_->limits().sizes;
+  BatchBlock::Room room;
+  room.sizes = {{std::max<int64_t>(options_.tokens_per_step, limits[Symbol::kTokens]),
+                 std::max<int64_t>(options_.sequences, limits[Symbol::kSequences]),
+                 std::max<int64_t>(options_.tokens_per_step, limits[Symbol::kRows])}};
+  room.block_table_stride = static_cast<int32_t>(
+      ceil_div(static_cast<uint64_t>(options_.context), static_cast<uint64_t>(options_.block_tokens)));
+  batch_.block_table_stride = room.block_table_stride;
+  BOLIDE_TRY(BatchBlock block, BatchBlock::make(device, room, options_.deferred));
+  block_ = std::make_unique<BatchBlock>(std::move(block));
+  history_ = std::make_unique<TokenHistory>(device, options_.sequences, options_.context);
+  if (!options_.deferred) return {};
+  for (Results& results : results_) {
+    BOLIDE_TRY(results.memory,
+               device.allocate(static_cast<size_t>(limits[Symbol::kRows]) * 2 * sizeof(int32_t), Memory::kPinned));
+    BOLIDE_TRY(results.there, device.make_event());
+  }
+  const int64_t S = limits[Symbol::kSequences];
+  size_t arena_bytes = 0;
+  for (const SymbolValues& sizes : {limits, SymbolValues{{S, S, std::min(S, limits[Symbol::kRows])}}}) {
+    BOLIDE_TRY(const Plan* plan, plans_->select(sizes));
+    arena_bytes = std::max(arena_bytes, plan->arena_bytes());
+  }
+  return executor_->reserve(arena_bytes, *stream_);
 }
 
 // Blocks for every token that this step computes.
@@ -156,65 +171,200 @@ Result<> Runner::reserve(std::span<const Work> work) {
   return {};
 }
 
-void Runner::fill(std::span<const Work> work) {
-  int32_t token = 0, row = 0;
-  const int32_t P = options_.block_tokens;
-  for (size_t s = 0; s < work.size(); ++s) {
-    const Sequence& sequence = *work[s].sequence;
-    cu_tokens_[s] = token;
-    const int32_t begin = sequence.computed, end = begin + work[s].tokens;
-    context_[s] = end;
-    rope_length_[s] = sequence.size();
-    std::copy(sequence.blocks.begin(), sequence.blocks.end(),
-              block_table_.begin() + static_cast<ptrdiff_t>(s) * batch_.block_table_stride);
-    for (int32_t position = begin; position < end; ++position, ++token) {
-      const auto t = static_cast<size_t>(token);
-      ids_[t] = sequence.tokens[static_cast<size_t>(position)];
-      positions_[t] = position;
-      slots_[t] = int64_t{sequence.blocks[static_cast<size_t>(position / P)]} * P + position % P;
-      if (!work[s].all_logits && position + 1 < end) continue;
-      rows_[static_cast<size_t>(row)] = token;
-      const SamplingParams& p = sequence.sampling;
-      sampling_[static_cast<size_t>(row++)] = {p.temperature,
-                                               p.top_p,
-                                               p.min_p,
-                                               p.repetition_penalty,
-                                               p.presence_penalty,
-                                               p.frequency_penalty,
-                                               p.top_k,
-                                               p.seed,
-                                               sequence.request,
-                                               position + 1,
-                                               sequence.tokens.data(),
-                                               position + 1,
-                                               std::min(position + 1, sequence.prompt_count)};
-    }
+// How the token after `position` is drawn.
+Result<SamplingRow> Runner::sampling_of(Sequence& sequence, int32_t position) {
+  const SamplingParams& p = sequence.sampling;
+  SamplingRow row{p.temperature,
+                  p.top_p,
+                  p.min_p,
+                  p.repetition_penalty,
+                  p.presence_penalty,
+                  p.frequency_penalty,
+                  p.top_k,
+                  p.seed,
+                  sequence.request,
+                  position + 1,
+                  sequence.tokens.data(),
+                  position + 1,
+                  std::min(position + 1, sequence.prompt_count)};
+  if (!options_.deferred) return row;
+  if (row.needs_history()) {
+    BOLIDE_TRY(row.history, history_->update(sequence, *stream_));
+  } else {
+    row.history = nullptr;
+    row.history_count = row.prompt_count = 0;
   }
-  cu_tokens_[work.size()] = token;
-  batch_.sizes[Symbol::kTokens] = token;
-  batch_.sizes[Symbol::kSequences] = static_cast<int64_t>(work.size());
-  batch_.sizes[Symbol::kRows] = row;
-  batch_.sampling = std::span(sampling_).first(static_cast<size_t>(row));
+  return row;
 }
 
-Result<> Runner::step(std::span<const Work> work, const StepObserver* observer) {
-  int64_t tokens = 0;
-  for (const Work& w : work) tokens += w.tokens;
-  BOLIDE_CHECK(
-      !work.empty() && static_cast<int64_t>(work.size()) <= options_.sequences && tokens <= options_.tokens_per_step,
-      "a step of {} sequences and {} tokens", work.size(), tokens);
+Result<> Runner::fill(std::span<const Work> work, const SymbolValues& sizes, const BatchBlock::Arrays& arrays) {
+  int32_t token = 0, row = 0;
+  const int32_t P = options_.block_tokens;
+  const ptrdiff_t stride = batch_.block_table_stride;
+  for (size_t s = 0; s < work.size(); ++s) {
+    Sequence& sequence = *work[s].sequence;
+    arrays.cu_tokens[s] = token;
+    const int32_t begin = sequence.computed, end = begin + work[s].tokens;
+    arrays.context[s] = end;
+    arrays.rope_length[s] = sequence.size();
+    int32_t* table = arrays.block_table + static_cast<ptrdiff_t>(s) * stride;
+    std::fill(std::copy(sequence.blocks.begin(), sequence.blocks.end(), table), table + stride, 0);
+    for (int32_t position = begin; position < end; ++position, ++token) {
+      arrays.ids[token] = sequence.tokens[static_cast<size_t>(position)];
+      arrays.positions[token] = position;
+      arrays.slots[token] = int64_t{sequence.blocks[static_cast<size_t>(position / P)]} * P + position % P;
+      if (!work[s].all_logits && position + 1 < end) continue;
+      arrays.rows[row] = token;
+      BOLIDE_TRY(arrays.sampling[row++], sampling_of(sequence, position));
+    }
+  }
+  arrays.cu_tokens[work.size()] = token;
+  for (size_t i = 0; i < kSymbols; ++i) arrays.counts[i] = static_cast<int32_t>(sizes.value[i]);
+  return {};
+}
+
+SymbolValues Runner::padded(const SymbolValues& sizes, bool* replayed) const {
+  *replayed = false;
+  const int64_t count = sizes[Symbol::kTokens];
+  if (!options_.deferred || sizes[Symbol::kSequences] != count || sizes[Symbol::kRows] != count) return sizes;
+  SymbolValues bucket;
+  for (size_t i = 0; i < kSymbols; ++i) {
+    bucket.value[i] = bucket_of(count, plans_->limits().sizes.value[i]);
+    if (bucket.value[i] != bucket.value[0]) return sizes;
+  }
+  *replayed = true;
+  return bucket;
+}
+
+// Sends the step's results on their way to the host.
+Result<> Runner::fetch_results(int64_t rows) {
+  if (!options_.deferred) return {};
+  Results& results = results_[submitted_ % 2];
+  results.rows = rows;
+  const size_t half = results.memory.size() / 2;
+  const size_t bytes = static_cast<size_t>(rows) * sizeof(int32_t);
+  static_assert(sizeof(float) == sizeof(int32_t));
+  BOLIDE_TRY(copy_bytes(*stream_, results.memory.bytes().first(bytes), {executor_->output("next").data, bytes}));
+  BOLIDE_TRY(
+      copy_bytes(*stream_, results.memory.bytes().subspan(half, bytes), {executor_->output("logprob").data, bytes}));
+  return stream_->record(*results.there);
+}
+
+Result<Runner::Ticket> Runner::submit(std::span<const Work> work, bool chained, const StepObserver* observer) {
+  SymbolValues sizes{{0, static_cast<int64_t>(work.size()), 0}};
+  for (const Work& w : work) {
+    sizes[Symbol::kTokens] += w.tokens;
+    sizes[Symbol::kRows] += w.all_logits ? w.tokens : 1;
+  }
+  BOLIDE_CHECK(!work.empty() && static_cast<int64_t>(work.size()) <= options_.sequences &&
+                   sizes[Symbol::kTokens] <= options_.tokens_per_step,
+               "a step of {} sequences and {} tokens", work.size(), sizes[Symbol::kTokens]);
+  BOLIDE_CHECK(submitted_ - waited_ < (options_.deferred ? 2 : 1), "{} steps under way", submitted_ - waited_);
   BOLIDE_TRY(reserve(work));
-  fill(work);
-  BOLIDE_TRY(const Plan* plan, plans_->select(batch_.sizes));
-  if (auto done = executor_.run(*plan, plans_->graph(), batch_, *stream_, observer); !done) {
+  bool replayed = false;
+  const SymbolValues run_sizes = padded(sizes, &replayed);
+  BOLIDE_TRY(const Plan* plan, plans_->select(run_sizes));
+  BOLIDE_TRY(const BatchBlock::Arrays arrays, block_->begin(run_sizes));
+  BOLIDE_TRY(fill(work, sizes, arrays));
+  if (replayed) pad(arrays, sizes, run_sizes, batch_.block_table_stride);
+  BOLIDE_TRY(block_->send(*stream_, batch_));
+  if (chained) {
+    BOLIDE_CHECK(options_.deferred && sizes[Symbol::kTokens] == rows_ && sizes[Symbol::kRows] == rows_,
+                 "a step of {} tokens after one of {} rows", sizes[Symbol::kTokens], rows_);
+    const size_t bytes = static_cast<size_t>(rows_) * sizeof(int32_t);
+    std::byte* ids = reinterpret_cast<std::byte*>(const_cast<int32_t*>(batch_.ids));
+    BOLIDE_TRY(copy_bytes(*stream_, {ids, bytes}, {executor_->output("next").data, bytes}));
+  }
+  rows_ = sizes[Symbol::kRows];
+  logits_fetched_ = false;
+  auto done = replayed && observer == nullptr ? executor_->replay(*plan, plans_->graph(), batch_, *stream_)
+                                              : executor_->run(*plan, plans_->graph(), batch_, *stream_, observer);
+  if (!done) {
     const std::string& file = plans_->weights().label();
     return file.empty() ? std::move(done).error() : std::move(done).error().context(file);
   }
+  ++submitted_;
+  BOLIDE_TRY(fetch_results(rows_));
   for (const Work& w : work) {
     w.sequence->computed += w.tokens;
     w.sequence->rope_length = w.sequence->size();
   }
+  return submitted_;
+}
+
+Result<> Runner::wait(Ticket ticket) {
+  BOLIDE_CHECK(ticket == waited_ + 1 && ticket <= submitted_, "waiting for step {} after {} of {}", ticket, waited_,
+               submitted_);
+  waited_ = ticket;
+  if (!options_.deferred) {
+    next_ = executor_->output("next").as<int32_t>();
+    logprobs_ = executor_->output("logprob").as<float>();
+    return {};
+  }
+  const Results& results = results_[ticket % 2];
+  BOLIDE_TRY(results.there->synchronize());
+  next_ = reinterpret_cast<const int32_t*>(results.memory.data());
+  logprobs_ = reinterpret_cast<const float*>(results.memory.data() + results.memory.size() / 2);
+  // Kernels of devices cannot answer with an error: they draw no token.
+  for (int64_t row = 0; row < results.rows; ++row)
+    if (next_[row] < 0 || next_[row] >= facts_.vocab)
+      return error(Code::kInternal,
+                   fmt::format("no token can be drawn from logits of row {}: they are NaN or infinite", row));
   return {};
+}
+
+Result<> Runner::settle() {
+  while (waited_ < submitted_)
+    if (auto done = wait(waited_ + 1); !done && done.error().code == Code::kUnavailable) return done;
+  return {};
+}
+
+Result<> Runner::step(std::span<const Work> work, const StepObserver* observer) {
+  BOLIDE_TRY(settle());
+  auto ticket = submit(work, false, observer);
+  if (!ticket) {
+    waited_ = submitted_;
+    return std::move(ticket).error();
+  }
+  auto done = wait(*ticket);
+  if (done) return done;
+  for (const Work& w : work) w.sequence->computed -= w.tokens;
+  return done;
+}
+
+Result<TensorView> Runner::logits() {
+  TensorView view = executor_->output("logits");
+  if (!options_.deferred) return view;
+  view.shape[0] = rows_;
+  const size_t bytes = static_cast<size_t>(rows_ * view.cols()) * sizeof(float);
+  if (!logits_fetched_) {
+    if (logits_.size() < bytes) {
+      logits_ = {};
+      BOLIDE_TRY(logits_, device_->allocate(bytes, Memory::kPinned).context("logits"));
+    }
+    BOLIDE_TRY(copy_bytes(*stream_, logits_.bytes().first(bytes), {view.data, bytes}));
+    BOLIDE_TRY(stream_->synchronize());
+    logits_fetched_ = true;
+  }
+  view.data = logits_.data();
+  view.device = {};
+  return view;
+}
+
+Result<std::vector<float>> Runner::read(const TensorView& view) {
+  if (view.quant != nullptr || (view.dtype != DType::kF32 && view.dtype != DType::kBF16))
+    return error(Code::kUnsupported, fmt::format("reading values of type {}", to_string(view.dtype)));
+  const auto rows = static_cast<size_t>(view.rows()), cols = static_cast<size_t>(view.cols());
+  const size_t element = static_cast<size_t>(bits_of(view.dtype)) / 8;
+  std::vector<std::byte> raw(rows * cols * element);
+  for (size_t row = 0; row < rows; ++row)
+    BOLIDE_TRY(copy_bytes(
+        *stream_, MutableBytes(raw).subspan(row * cols * element, cols * element),
+        {view.data + static_cast<ptrdiff_t>(row) * view.row_stride * static_cast<ptrdiff_t>(element), cols * element}));
+  BOLIDE_TRY(stream_->synchronize());
+  std::vector<float> values(rows * cols);
+  decode_row(view.dtype, nullptr, raw.data(), static_cast<int64_t>(values.size()), values.data());
+  return values;
 }
 
 bool Runner::cache_fits(const Sequence& sequence, int32_t length) const {
@@ -224,6 +374,7 @@ bool Runner::cache_fits(const Sequence& sequence, int32_t length) const {
 }
 
 void Runner::truncate(Sequence& sequence, int32_t keep) {
+  history_->truncate(sequence, keep);
   const size_t blocks = ceil_div(static_cast<uint64_t>(keep), static_cast<uint64_t>(options_.block_tokens));
   while (sequence.blocks.size() > blocks) {
     cache_->allocator().give(sequence.blocks.back());

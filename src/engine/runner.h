@@ -3,11 +3,14 @@
 // Thread rules: one thread; it owns the plans, the cache and every Sequence handed to it.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <span>
 #include <vector>
 
+#include "engine/batch_block.h"
 #include "engine/sequence.h"
+#include "engine/token_history.h"
 #include "kv/kv_cache.h"
 #include "plan/executor.h"
 
@@ -19,6 +22,10 @@ struct RunnerOptions {
   int32_t tokens_per_step = 512;
   int32_t block_tokens = 16;  // P; `context` makes the cache contiguous
   DType kv_dtype = DType::kBF16;
+  // Always on for devices whose work runs later: batches and results travel through pinned memory, steps in which every
+  // sequence has one token are padded to their bucket, captured and replayed, and a step can be submitted before the
+  // one before it is read.
+  bool deferred = false;
 };
 
 // What one sequence does in a step: computes its next `tokens` tokens.
@@ -47,13 +54,28 @@ class Runner {
   // The cache has room for `sequences` of `context` tokens.
   static Result<Runner> make(PlanSet plans, const RunnerOptions& options, Device& device);
 
-  // One step. Afterwards `logits()`, `next()` and `logprobs()` have a row per work (or per token with all_logits), and
-  // every sequence's `computed` has grown. On an error no sequence has changed but for blocks it may have gained.
+  // One step: submit and wait. Afterwards `logits()`, `next()` and `logprobs()` have a row per work (or per token with
+  // all_logits), and every sequence's `computed` has grown. On an error no sequence has changed but for blocks it may
+  // have gained.
   Result<> step(std::span<const Work> work, const StepObserver* observer = nullptr);
 
-  TensorView logits() const { return executor_.output("logits"); }                // [R, V] f32
-  const int32_t* next() const { return executor_.output("next").as<int32_t>(); }  // [R]
-  const float* logprobs() const { return executor_.output("logprob").as<float>(); }
+  // Enqueues a step; every sequence's `computed` grows at once. With `deferred` two steps may be under way, without it
+  // one. `chained`: the ids of this step are what the last submitted one, with as many rows, will have drawn, row by
+  // row: the sequences' last tokens are placeholders that the caller replaces after wait. No sequence may then need its
+  // history for penalties.
+  using Ticket = uint64_t;  // above 0
+  Result<Ticket> submit(std::span<const Work> work, bool chained = false, const StepObserver* observer = nullptr);
+  // Until the step's results are there, for `next()` and `logprobs()`. Steps are waited for in order.
+  Result<> wait(Ticket ticket);
+  // Waits for what is under way and forgets its results. Errors: the device has failed.
+  Result<> settle();
+
+  const int32_t* next() const { return next_; }  // [R] of the step that was waited for last
+  const float* logprobs() const { return logprobs_; }
+  // [R, V] f32 of the step that was submitted last, in host memory until the next is submitted.
+  Result<TensorView> logits();
+  // What a step wrote, as f32 on the host: for observers of values.
+  Result<std::vector<float>> read(const TensorView& view);
 
   // Forgets everything after the first `keep` tokens; blocks go back.
   void truncate(Sequence& sequence, int32_t keep);
@@ -67,29 +89,50 @@ class Runner {
   // Tokens beyond which longrope uses its other frequencies; 0: never.
   int64_t rope_switch() const { return facts_.rope_switch; }
   size_t kv_bytes() const { return cache_->bytes(); }
-  size_t arena_bytes() const { return executor_.arena_bytes(); }
+  size_t arena_bytes() const { return executor_->arena_bytes(); }
   Stream& stream() { return *stream_; }
   // The plan that a step of these sizes runs.
   Result<const Plan*> plan_for(const SymbolValues& sizes) { return plans_->select(sizes); }
 
+  // Plans that were captured so far.
+  int captured_count() const { return executor_->captured_count(); }
+
  private:
   Runner() = default;
+  Result<> make_buffers(Device& device);
   Result<> reserve(std::span<const Work> work);
-  void fill(std::span<const Work> work);
+  Result<> fill(std::span<const Work> work, const SymbolValues& sizes, const BatchBlock::Arrays& arrays);
+  Result<SamplingRow> sampling_of(Sequence& sequence, int32_t position);
+  // The sizes that a step of these runs with, and whether it is replayed.
+  SymbolValues padded(const SymbolValues& sizes, bool* replayed) const;
+  Result<> fetch_results(int64_t rows);
 
   std::unique_ptr<PlanSet> plans_;
   RunnerOptions options_;
   std::unique_ptr<KvCache> cache_;
-  std::unique_ptr<Stream> stream_;
-  Executor executor_;
-  GraphFacts facts_;
-
-  // The batch's contents, at fixed addresses for the life of the runner.
-  std::vector<int32_t> ids_, positions_, rows_, cu_tokens_, context_, rope_length_, block_table_;
-  std::vector<int64_t> slots_;
-  std::vector<SamplingRow> sampling_;
+  std::unique_ptr<TokenHistory> history_;
   std::vector<KvLayer> layers_;
+  std::unique_ptr<BatchBlock> block_;
   BatchInputs batch_;
+  GraphFacts facts_;
+  Device* device_ = nullptr;
+
+  // Results of the two steps that may be under way, in pinned memory; unused without `deferred`.
+  struct Results {
+    Buffer memory;
+    std::unique_ptr<Event> there;
+    int64_t rows = 0;
+  };
+  std::array<Results, 2> results_;
+  Buffer logits_;
+  bool logits_fetched_ = false;
+  Ticket submitted_ = 0, waited_ = 0;
+  int64_t rows_ = 0;  // of the step submitted last
+  const int32_t* next_ = nullptr;
+  const float* logprobs_ = nullptr;
+
+  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<Stream> stream_;  // last: its work ends before memory goes
 };
 
 }  // namespace bolide

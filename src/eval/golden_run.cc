@@ -25,14 +25,6 @@ std::map<std::string, std::vector<Place>> places(int32_t layers) {
   return out;
 }
 
-std::vector<float> copy_floats(const TensorView& view) {
-  std::vector<float> out;
-  if (view.dtype != DType::kF32) return out;
-  for (int64_t row = 0; row < view.rows(); ++row)
-    out.insert(out.end(), view.row<float>(row), view.row<float>(row) + view.cols());
-  return out;
-}
-
 int32_t length(const std::vector<int32_t>& ids) { return static_cast<int32_t>(ids.size()); }
 
 }  // namespace
@@ -67,12 +59,13 @@ Result<GoldenModel> GoldenModel::open(const std::filesystem::path& path, ModelOp
   return out;
 }
 
-void GoldenModel::append_logits(size_t rows, std::vector<float>* out) const {
-  const TensorView logits = model_->runner->logits();
+Result<> GoldenModel::append_logits(size_t rows, std::vector<float>* out) const {
+  BOLIDE_TRY(const TensorView logits, model_->runner->logits());
   for (size_t row = 0; row < rows; ++row) {
     const float* begin = logits.row<float>(static_cast<int64_t>(row));
     out->insert(out->end(), begin, begin + vocab());
   }
+  return {};
 }
 
 Result<std::vector<float>> GoldenModel::run(const std::vector<int32_t>& ids, const std::vector<int32_t>& chunks,
@@ -84,9 +77,9 @@ Result<std::vector<float>> GoldenModel::run(const std::vector<int32_t>& ids, con
     for (const auto& [state, candidates] : where)
       for (const Place& place : candidates)
         if (place.node == node && place.output < launch.out.size())
-          (*states)[state] = copy_floats(launch.out[place.output]);
+          if (auto values = runner.read(launch.out[place.output])) (*states)[state] = *std::move(values);
   };
-  const StepObserver observer = watch;
+  const StepObserver observer(watch, StepObserver::Sees::kValues);
   if (states != nullptr)
     for (const auto& [state, candidates] : where) (*states)[state];
 
@@ -99,7 +92,7 @@ Result<std::vector<float>> GoldenModel::run(const std::vector<int32_t>& ids, con
     const int32_t left = length(ids) - sequence.computed;
     const Work work{&sequence, chunks.empty() ? left : std::min(left, chunks[chunk % chunks.size()]), true};
     done = runner.step(std::span(&work, 1), states == nullptr ? nullptr : &observer);
-    if (done) append_logits(static_cast<size_t>(work.tokens), &logits);
+    if (done) done = append_logits(static_cast<size_t>(work.tokens), &logits);
   }
   runner.truncate(sequence, 0);
   if (!done) return std::move(done).error();
@@ -124,13 +117,13 @@ Result<LogitRuns> GoldenModel::all_at_once(const std::vector<GoldenPrompt>& prom
     sequences[i].request = i;
     work.push_back({&sequences[i], length(prompts[i].ids), true});
   }
-  const auto done = model_->runner->step(work);
+  auto done = model_->runner->step(work);
   LogitRuns runs;
+  std::vector<float> all;
+  size_t rows = 0;
+  for (const Work& w : work) rows += static_cast<size_t>(w.tokens);
+  if (done) done = append_logits(rows, &all);
   if (done) {
-    std::vector<float> all;
-    size_t rows = 0;
-    for (const Work& w : work) rows += static_cast<size_t>(w.tokens);
-    append_logits(rows, &all);
     auto next = all.begin();
     for (const GoldenPrompt& prompt : prompts) {
       const auto end = next + static_cast<ptrdiff_t>(prompt.ids.size() * vocab());
@@ -139,7 +132,7 @@ Result<LogitRuns> GoldenModel::all_at_once(const std::vector<GoldenPrompt>& prom
     }
   }
   for (Sequence& sequence : sequences) model_->runner->truncate(sequence, 0);
-  if (!done) return Result<>(done).error();
+  if (!done) return std::move(done).error();
   return runs;
 }
 

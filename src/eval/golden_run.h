@@ -38,7 +38,7 @@ class GoldenModel {
 
  private:
   GoldenModel() = default;
-  void append_logits(size_t rows, std::vector<float>* out) const;
+  Result<> append_logits(size_t rows, std::vector<float>* out) const;
   Result<std::vector<float>> run(const std::vector<int32_t>& ids, const std::vector<int32_t>& chunks,
                                  HiddenStates* states);
 

@@ -89,7 +89,7 @@ TEST(Perplexity, IsTheDefinition) {
     const Work work{&sequence, 48, true};
     ASSERT_TRUE(other->runner->step(std::span(&work, 1)).has_value());
     for (int t = 17; t + 1 < 48; ++t) {
-      const TensorView logits = other->runner->logits();
+      const TensorView logits = other->runner->logits().value();
       sum -= log_probability({logits.row<float>(t), static_cast<size_t>(logits.cols())},
                              sequence.tokens[static_cast<size_t>(t) + 1]);
     }

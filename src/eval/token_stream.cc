@@ -34,7 +34,12 @@ Result<> WindowRunner::run(std::span<const int32_t> window, int32_t first,
     const Work work{&sequence, std::min(most, (wanted ? size : first) - begin), wanted};
     done = runner_.step(std::span(&work, 1));
     if (!done || !wanted) continue;
-    const TensorView logits = runner_.logits();
+    const auto rows = runner_.logits();
+    if (!rows) {
+      done = Result<TensorView>(rows).error();
+      break;
+    }
+    const TensorView logits = *rows;
     for (int32_t row = 0; row < work.tokens; ++row)
       see(begin + row, {logits.row<float>(row), static_cast<size_t>(logits.cols())});
   }

@@ -33,6 +33,25 @@ std::string_view op_name(const Op& op) {
   return std::visit([](const auto& o) { return std::decay_t<decltype(o)>::kName; }, op);
 }
 
+Result<> Graph::set_activations(DType activations) {
+  if (activations != DType::kF32 && activations != DType::kBF16)
+    return error(Code::kInvalid, fmt::format("activations of type {}: expected f32 or bf16", to_string(activations)));
+  if (activations == activations_) return {};
+  Graph changed = *this;
+  changed.activations_ = activations;
+  for (const NodeId id : order_) {
+    const Node& n = changed.node(id);
+    std::vector<ValueType> in;
+    for (const ValueId value : n.in) in.push_back(changed.type(value));
+    auto inferred = infer_types(n.op, in, activations).context(fmt::format("{} ({})", n.name, op_name(n.op)));
+    BOLIDE_TRY(const std::vector<ValueType> out, std::move(inferred));
+    BOLIDE_CHECK(out.size() == n.out.size(), "{} makes {} values", n.name, out.size());
+    for (size_t i = 0; i < out.size(); ++i) changed.values_[static_cast<size_t>(n.out[i])].type = out[i];
+  }
+  *this = std::move(changed);
+  return {};
+}
+
 ValueId Graph::add_input(std::string name, ValueType type) {
   values_.push_back({ValueKind::kInput, std::move(type), std::move(name), {}, -1});
   return static_cast<ValueId>(values_.size() - 1);
@@ -51,7 +70,7 @@ Result<NodeId> Graph::make(Op op, std::span<const ValueId> in, std::string name)
     BOLIDE_CHECK(id >= 0 && static_cast<size_t>(id) < values_.size(), "{}: input value {}", name, id);
     types.push_back(type(id));
   }
-  auto out_types = infer_types(op, types).context(fmt::format("{} ({})", name, op_name(op)));
+  auto out_types = infer_types(op, types, activations_).context(fmt::format("{} ({})", name, op_name(op)));
   BOLIDE_TRY(std::vector<ValueType> outs, std::move(out_types));
   const auto id = static_cast<NodeId>(nodes_.size());
   Node node{std::move(op), {in.begin(), in.end()}, {}, std::move(name)};
@@ -133,7 +152,7 @@ Result<> Graph::verify() const {
       if (!defined[static_cast<size_t>(value)]) return refuse(n, fmt::format("reads %{} before it is made", value));
       in.push_back(type(value));
     }
-    auto inferred = infer_types(n.op, in);
+    auto inferred = infer_types(n.op, in, activations_);
     if (!inferred) return refuse(n, inferred.error().text);
     if (inferred->size() != n.out.size()) return refuse(n, "has another number of outputs than its op");
     for (size_t i = 0; i < n.out.size(); ++i) {

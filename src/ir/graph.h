@@ -56,6 +56,14 @@ struct Output {
 
 class Graph {
  public:
+  // Element type of what a step computes: f32, or bf16 for devices that multiply it faster. Whatever it says, f32 are
+  // the residual stream (Embed, Add, the sum of AddRmsNorm, Linear with a residual, MoeFfn), logits and what Sample
+  // makes; infer_types has the rules.
+  DType activations() const { return activations_; }
+  // Types of all values anew. kInvalid: neither f32 nor bf16, or an op that cannot take it; the graph is then as
+  // before.
+  Result<> set_activations(DType activations);
+
   ValueId add_input(std::string name, ValueType type);
   // A weight of the given type whose rows are those of `parts`, in order. The same parts give the same value.
   ValueId add_weight(std::vector<WeightPart> parts, ValueType type);
@@ -96,11 +104,13 @@ class Graph {
   std::vector<Node> nodes_;
   std::vector<NodeId> order_;
   std::vector<Output> outputs_;
+  DType activations_ = DType::kF32;
   std::unordered_map<std::string, ValueId> weights_;  // by type and parts
 };
 
-// Output types of an op for these inputs; the error says which input does not fit.
-Result<std::vector<ValueType>> infer_types(const Op& op, std::span<const ValueType> in);
+// Output types of an op for these inputs in a graph with these activations; the error says which input does not fit.
+Result<std::vector<ValueType>> infer_types(const Op& op, std::span<const ValueType> in,
+                                           DType activations = DType::kF32);
 
 // What one execution must move and compute: each input read once, each output written once.
 struct Cost {

@@ -22,11 +22,12 @@ Result<> rank(Types in, size_t i, size_t want, std::string_view what) {
   return {};
 }
 
-// f32 [symbol, number]: what a step computes. Weights have numbers alone, so neither can stand for the other.
+// f32 or bf16 [symbol, number]: what a step computes. Weights have numbers alone, so neither can stand for the other.
+// bf16 values are made in graphs of such activations alone.
 Result<> activations(Types in, size_t i, std::string_view what) {
   BOLIDE_TRY(rank(in, i, 2, what));
-  if (in[i].dtype != DType::kF32 || in[i].dims[0].is_number() || in[i].dims[0].factor != 1 ||
-      !in[i].dims[1].is_number())
+  if ((in[i].dtype != DType::kF32 && in[i].dtype != DType::kBF16) || in[i].quant != nullptr ||
+      in[i].dims[0].is_number() || in[i].dims[0].factor != 1 || !in[i].dims[1].is_number())
     return misfit(fmt::format("{} is {}, expected f32[T,N]", what, to_string(in[i])));
   return {};
 }
@@ -78,14 +79,16 @@ Result<> same(Types in, size_t a, size_t b, std::string_view what) {
   return {};
 }
 
-Outs infer(const Embed&, Types in) {
+ValueType of_type(DType dtype, std::vector<Dim> dims) { return {dtype, nullptr, std::move(dims)}; }
+
+Outs infer(const Embed&, Types in, DType) {
   BOLIDE_TRY(arity(in, 2));
   BOLIDE_TRY(indices(in, 0, "ids"));
   BOLIDE_TRY(matrix(in, 1, "table"));
   return std::vector{f32({in[0].dims[0], in[1].dims[1]})};
 }
 
-Outs infer(const RmsNorm& op, Types in) {
+Outs infer(const RmsNorm& op, Types in, DType act) {
   BOLIDE_TRY(arity(in, 2));
   BOLIDE_TRY(activations(in, 0, "x"));
   if (op.group == 0) {
@@ -95,26 +98,26 @@ Outs infer(const RmsNorm& op, Types in) {
     if (op.group < 0 || in[0].last().factor % op.group != 0)
       return misfit(fmt::format("x {} does not divide into groups of {}", to_string(in[0]), op.group));
   }
-  return std::vector{in[0]};
+  return std::vector{of_type(act, in[0].dims)};
 }
 
-Outs infer(const AddRmsNorm&, Types in) {
+Outs infer(const AddRmsNorm&, Types in, DType act) {
   BOLIDE_TRY(arity(in, 3));
   BOLIDE_TRY(activations(in, 0, "x"));
   BOLIDE_TRY(activations(in, 1, "residual"));
   BOLIDE_TRY(same(in, 0, 1, "x and residual"));
   BOLIDE_TRY(vector(in, 2, in[0].last(), "weight"));
-  return std::vector{in[0], in[0]};
+  return std::vector{f32(in[0].dims), of_type(act, in[0].dims)};
 }
 
-Outs infer(const LayerNorm&, Types in) {
+Outs infer(const LayerNorm&, Types in, DType act) {
   BOLIDE_TRY(arity(in, 3));
   BOLIDE_TRY(activations(in, 0, "x"));
   for (const size_t i : {1, 2}) BOLIDE_TRY(vector(in, i, in[0].last(), "weight and bias"));
-  return std::vector{in[0]};
+  return std::vector{of_type(act, in[0].dims)};
 }
 
-Outs infer(const Linear& op, Types in) {
+Outs infer(const Linear& op, Types in, DType act) {
   BOLIDE_TRY(arity(in, 2 + size_t{op.has_bias} + size_t{op.has_residual}));
   BOLIDE_TRY(activations(in, 0, "x"));
   BOLIDE_TRY(matrix(in, 1, "weight"));
@@ -122,7 +125,9 @@ Outs infer(const Linear& op, Types in) {
   const Dim n = in[1].dims[0];
   if (op.has_bias) BOLIDE_TRY(vector(in, 2, n, "bias"));
   if (op.has_residual) BOLIDE_TRY(activations(in, in.size() - 1, "residual"));
-  const ValueType out = f32({in[0].dims[0], n});
+  // Rows of logits (R) are what Sample reads, and sums belong to the residual stream.
+  const bool wide = op.has_residual || in[0].dims[0] == Dim(Symbol::kRows);
+  const ValueType out = of_type(wide ? DType::kF32 : act, {in[0].dims[0], n});
   if (op.has_residual && in.back().dims != out.dims)
     return misfit(fmt::format("residual is {}, the product {}", to_string(in.back()), to_string(out)));
   return std::vector{out};
@@ -155,7 +160,7 @@ Result<> rope_fits(const RopeSpec& rope, int64_t head_dim) {
   return {};
 }
 
-Outs infer(const Rope& op, Types in) {
+Outs infer(const Rope& op, Types in, DType) {
   BOLIDE_TRY(arity(in, 2));
   BOLIDE_TRY(activations(in, 0, "x"));
   BOLIDE_TRY(of_tokens(in, 0, "x"));
@@ -167,7 +172,7 @@ Outs infer(const Rope& op, Types in) {
   return std::vector{in[0]};
 }
 
-Outs infer(const KvWrite& op, Types in) {
+Outs infer(const KvWrite& op, Types in, DType) {
   BOLIDE_TRY(arity(in, 2));
   BOLIDE_TRY(layer(op.layer));
   BOLIDE_TRY(heads(in, 0, op.kv_heads, op.head_dim, "k"));
@@ -175,7 +180,7 @@ Outs infer(const KvWrite& op, Types in) {
   return std::vector{order_edge()};
 }
 
-Outs infer(const RopeKvWrite& op, Types in) {
+Outs infer(const RopeKvWrite& op, Types in, DType) {
   BOLIDE_TRY(arity(in, 4));
   BOLIDE_TRY(layer(op.layer));
   BOLIDE_TRY(heads(in, 0, op.heads, op.head_dim, "q"));
@@ -187,7 +192,7 @@ Outs infer(const RopeKvWrite& op, Types in) {
   return std::vector{in[0], order_edge()};
 }
 
-Outs infer(const PagedAttention& op, Types in) {
+Outs infer(const PagedAttention& op, Types in, DType) {
   BOLIDE_TRY(arity(in, 2));
   BOLIDE_TRY(layer(op.layer));
   BOLIDE_TRY(heads(in, 0, op.heads, op.head_dim, "q"));
@@ -198,34 +203,34 @@ Outs infer(const PagedAttention& op, Types in) {
   return std::vector{in[0]};
 }
 
-Outs infer(const GatedAct&, Types in) {
+Outs infer(const GatedAct&, Types in, DType act) {
   if (in.size() == 2) {
     BOLIDE_TRY(activations(in, 0, "gate"));
     BOLIDE_TRY(activations(in, 1, "up"));
     BOLIDE_TRY(same(in, 0, 1, "gate and up"));
-    return std::vector{in[0]};
+    return std::vector{of_type(act, in[0].dims)};
   }
   BOLIDE_TRY(arity(in, 1));
   BOLIDE_TRY(activations(in, 0, "gate|up"));
   if (in[0].last().factor % 2 != 0) return misfit(fmt::format("gate|up {} does not halve", to_string(in[0])));
-  return std::vector{f32({in[0].dims[0], Dim(in[0].last().factor / 2)})};
+  return std::vector{of_type(act, {in[0].dims[0], Dim(in[0].last().factor / 2)})};
 }
 
-Outs infer(const Activate&, Types in) {
+Outs infer(const Activate&, Types in, DType act) {
   BOLIDE_TRY(arity(in, 1));
   BOLIDE_TRY(activations(in, 0, "x"));
-  return std::vector{in[0]};
+  return std::vector{of_type(act, in[0].dims)};
 }
 
-Outs infer(const Add&, Types in) {
+Outs infer(const Add&, Types in, DType) {
   BOLIDE_TRY(arity(in, 2));
   BOLIDE_TRY(activations(in, 0, "x"));
   BOLIDE_TRY(activations(in, 1, "y"));
   BOLIDE_TRY(same(in, 0, 1, "x and y"));
-  return std::vector{in[0]};
+  return std::vector{f32(in[0].dims)};
 }
 
-Outs infer(const MoeFfn& op, Types in) {
+Outs infer(const MoeFfn& op, Types in, DType) {
   BOLIDE_TRY(arity(in, 4));
   BOLIDE_TRY(activations(in, 0, "x"));
   BOLIDE_TRY(matrix(in, 1, "router"));
@@ -241,37 +246,41 @@ Outs infer(const MoeFfn& op, Types in) {
   if (in[1].dims != std::vector<Dim>{op.experts, e} || in[2].dims != gate_up || in[3].dims != down)
     return misfit(fmt::format("router {}, gate|up {} and down {} do not fit x {}", to_string(in[1]), to_string(in[2]),
                               to_string(in[3]), to_string(in[0])));
-  return std::vector{in[0]};
+  return std::vector{f32(in[0].dims)};
 }
 
-Outs infer(const GatherRows&, Types in) {
+Outs infer(const GatherRows&, Types in, DType) {
   BOLIDE_TRY(arity(in, 2));
   BOLIDE_TRY(activations(in, 0, "x"));
   BOLIDE_TRY(indices(in, 1, "rows"));
-  return std::vector{f32({in[1].dims[0], in[0].last()})};
+  return std::vector{of_type(in[0].dtype, {in[1].dims[0], in[0].last()})};
 }
 
-Outs infer(const Slice& op, Types in) {
+Outs infer(const Slice& op, Types in, DType) {
   BOLIDE_TRY(arity(in, 1));
   BOLIDE_TRY(activations(in, 0, "x"));
   const int64_t columns = in[0].last().factor;
   if (op.begin < 0 || op.count <= 0 || op.begin > columns || op.count > columns - op.begin)
     return misfit(fmt::format("{} columns from {} of {}", op.count, op.begin, to_string(in[0])));
-  return std::vector{f32({in[0].dims[0], Dim(op.count)})};
+  return std::vector{of_type(in[0].dtype, {in[0].dims[0], Dim(op.count)})};
 }
 
-Outs infer(const Sample&, Types in) {
+Outs infer(const Sample&, Types in, DType) {
   BOLIDE_TRY(arity(in, 1));
   BOLIDE_TRY(activations(in, 0, "logits"));
-  if (in[0].dims[0] != Dim(Symbol::kRows))
+  if (in[0].dims[0] != Dim(Symbol::kRows) || in[0].dtype != DType::kF32)
     return misfit(fmt::format("logits are {}, expected f32[R,V]", to_string(in[0])));
   return std::vector{i32({in[0].dims[0]}), f32({in[0].dims[0]})};
 }
 
 }  // namespace
 
-Result<std::vector<ValueType>> infer_types(const Op& op, std::span<const ValueType> in) {
-  return std::visit([&](const auto& o) { return infer(o, in); }, op);
+Result<std::vector<ValueType>> infer_types(const Op& op, std::span<const ValueType> in, DType activations) {
+  if (activations != DType::kBF16)
+    for (const ValueType& type : in)
+      if (type.dtype == DType::kBF16 && !type.dims.empty() && !type.is_static())
+        return misfit(fmt::format("{} among f32 activations", to_string(type)));
+  return std::visit([&](const auto& o) { return infer(o, in, activations); }, op);
 }
 
 Cost cost_of(const Op& op, std::span<const ValueType> in, std::span<const ValueType> out, const SymbolValues& sizes,
@@ -299,7 +308,8 @@ Cost cost_of(const Op& op, std::span<const ValueType> in, std::span<const ValueT
     cost.bytes += 4 * static_cast<double>(sizes[Symbol::kSequences]) * seen * static_cast<double>(attention->kv_heads) *
                   static_cast<double>(attention->head_dim);
   } else {
-    for (const ValueType& type : out) cost.flops += static_cast<double>(type.bytes(sizes)) / 4 * 4;
+    for (const ValueType& type : out)  // about four an element
+      cost.flops += 4 * static_cast<double>(type.bytes(sizes)) * 8 / std::max(1, bits_of(type.dtype));
   }
   return cost;
 }

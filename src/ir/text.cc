@@ -196,6 +196,7 @@ class GraphParser {
 
   Result<> parse_line(std::string_view line) {
     Cursor cursor{line};
+    if (cursor.eat("activations ")) return parse_activations(cursor);
     if (cursor.eat("output ")) {
       std::string_view name;
       if (!cursor.until(" = %", &name)) return error(Code::kInvalid, "expected 'output NAME = %ID'");
@@ -209,6 +210,14 @@ class GraphParser {
     if (cursor.eat("input ")) return parse_input(left, cursor);
     if (cursor.eat("weight ")) return parse_weight(left, cursor);
     return parse_node(left, cursor);
+  }
+
+  // The first line, in graphs whose activations are not f32.
+  Result<> parse_activations(Cursor cursor) {
+    const auto dtype = dtype_from_string(cursor.rest);
+    if (!dtype.has_value() || graph_.value_count() > 0)
+      return error(Code::kInvalid, "expected 'activations f32' or 'activations bf16' before any value");
+    return graph_.set_activations(*dtype);
   }
 
   Result<> parse_input(std::string_view id, Cursor cursor) {
@@ -289,6 +298,7 @@ std::string to_string(std::span<const WeightPart> parts) {
 
 std::string Graph::to_text() const {
   std::string text;
+  if (activations_ != DType::kF32) text += fmt::format("activations {}\n", to_string(activations_));
   std::vector<bool> used(values_.size());
   for (const NodeId id : order_)
     for (const ValueId value : node(id).in) used[static_cast<size_t>(value)] = true;

@@ -42,6 +42,10 @@ struct BatchInputs {
   const int32_t* rope_length = nullptr;  // [S] length that decides dynamic and long rope; at least context
   const int32_t* block_table = nullptr;  // [S, block_table_stride] block numbers
   const int64_t* slots = nullptr;        // [T] block * P + offset at which the token's key and value are stored
+  // [3] T, S, R without padding; null: there is none. Steps that are captured are padded to their bucket, and `sizes`
+  // is that: a padding token belongs to a padding sequence of its own, has slot -1 (nothing is stored) and context 0
+  // (attention gives zeros); a padding row names some token, and is sampled greedily.
+  const int32_t* counts = nullptr;
   int32_t block_table_stride = 0;
   SymbolValues sizes;  // T, S, R
   KvView kv;

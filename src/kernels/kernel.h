@@ -64,6 +64,9 @@ struct Packing {
   Result<> (*pack)(const ValueType& weight, const WeightRows& source, MutableBytes dst, Workers& workers);
   // Writes the rows back in the source's layout, bit for bit for block schemes: proves that nothing was lost.
   Result<> (*unpack)(const ValueType& weight, Bytes packed, MutableBytes rows, Workers& workers);
+  // Above 0: a matrix cut below a multiple of so many rows, and a stack of matrices cut between any two, packs piece by
+  // piece, the pieces in order being the whole. A weight then goes to a device without lying on the host as a whole.
+  int64_t piece_rows = 0;
 };
 
 // One execution. in[i] of a packed weight has data = the packed bytes and the weight's own shape, dtype and quant.

@@ -31,6 +31,7 @@ class KvCache {
 
   const KvLayout& layout() const { return layout_; }
   size_t bytes() const { return memory_.size(); }
+  MutableBytes memory() const { return memory_.bytes(); }  // all pools
   BlockAllocator& allocator() { return allocator_; }
 
   struct LayerPools {

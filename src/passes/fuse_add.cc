@@ -18,7 +18,7 @@ Result<int> fuse_add_norm(Graph& graph, const PassContext& context) {
     const std::vector<ValueId> in = {graph.node(add).in[0], graph.node(add).in[1], graph.node(id).in[1]};
     std::vector<ValueType> types;
     for (const ValueId value : in) types.push_back(graph.type(value));
-    if (!kernel_exists(context, fused, types)) continue;
+    if (!kernel_exists(context, graph, fused, types)) continue;
     // In the place of the Add: every reader of the sum comes later.
     BOLIDE_TRY(const NodeId made, graph.insert_before(add, fused, in, graph.node(id).name + ".add"));
     graph.replace_uses(graph.node(add).out[0], graph.node(made).out[0]);
@@ -49,7 +49,7 @@ Result<int> fuse_linear_add(Graph& graph, const PassContext& context) {
       in.push_back(residual);
       std::vector<ValueType> types;
       for (const ValueId value : in) types.push_back(graph.type(value));
-      if (!kernel_exists(context, fused, types)) continue;
+      if (!kernel_exists(context, graph, fused, types)) continue;
       BOLIDE_TRY(const NodeId made, graph.insert_before(id, fused, in, graph.node(linear).name + ".add"));
       graph.replace_uses(graph.node(id).out[0], graph.node(made).out[0]);
       graph.remove(linear);

@@ -16,7 +16,7 @@ Result<int> fuse_gated_act(Graph& graph, const PassContext& context) {
     if (first == nullptr || second == nullptr || a.in[0] != b.in[0]) continue;
     const ValueType& whole = graph.type(a.in[0]);
     if (first->begin != 0 || second->begin != first->count || whole.last() != Dim(2 * first->count)) continue;
-    if (!kernel_exists(context, node.op, std::vector{whole})) continue;
+    if (!kernel_exists(context, graph, node.op, std::vector{whole})) continue;
     node.in = {a.in[0]};
     ++rewrites;
   }

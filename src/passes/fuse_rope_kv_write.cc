@@ -35,7 +35,7 @@ Result<int> fuse_rope_kv_write(Graph& graph, const PassContext& context) {
                                      graph.node(rope_q).in[1]};
     std::vector<ValueType> types;
     for (const ValueId value : in) types.push_back(graph.type(value));
-    if (!kernel_exists(context, fused, types)) continue;
+    if (!kernel_exists(context, graph, fused, types)) continue;
     BOLIDE_TRY(const NodeId made, graph.insert_before(id, fused, in, graph.node(write).name + ".rope"));
     graph.replace_uses(q, graph.node(made).out[0]);
     graph.replace_uses(edge, graph.node(made).out[1]);

@@ -93,7 +93,7 @@ Result<int> merge_linears(Graph& graph, const PassContext& context) {
       int64_t rows = 0;
       for (const NodeId id : group) rows += graph.type(graph.node(id).in[1]).dims[0].factor;
       for (size_t i = 1; i < types.size(); ++i) types[i].dims[0] = rows;
-      if (!kernel_exists(context, node.op, types)) continue;
+      if (!kernel_exists(context, graph, node.op, types)) continue;
       BOLIDE_TRY(merge(graph, group));
       ++rewrites;
     }

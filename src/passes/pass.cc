@@ -55,8 +55,8 @@ bool is_output(const Graph& graph, ValueId value) {
   return std::any_of(outputs.begin(), outputs.end(), [&](const Output& output) { return output.value == value; });
 }
 
-bool kernel_exists(const PassContext& context, const Op& op, std::span<const ValueType> in) {
-  const auto out = infer_types(op, in);
+bool kernel_exists(const PassContext& context, const Graph& graph, const Op& op, std::span<const ValueType> in) {
+  const auto out = infer_types(op, in, graph.activations());
   if (!out) return false;
   SymbolValues one;
   one.value.fill(1);

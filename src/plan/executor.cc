@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
+
+#include "base/log.h"
 
 namespace bolide {
 namespace {
@@ -28,12 +31,22 @@ std::string describe(const Graph& graph, NodeId id) {
   return tensors.empty() ? node.name : fmt::format("{} (tensor {})", node.name, tensors);
 }
 
+// What a captured launch has inside of a batch.
+bool same_addresses(const BatchInputs& a, const BatchInputs& b) {
+  return a.ids == b.ids && a.positions == b.positions && a.rows == b.rows && a.cu_tokens == b.cu_tokens &&
+         a.context == b.context && a.rope_length == b.rope_length && a.block_table == b.block_table &&
+         a.slots == b.slots && a.counts == b.counts && a.block_table_stride == b.block_table_stride &&
+         a.sizes == b.sizes && a.kv.layers.data() == b.kv.layers.data() && a.sampling.data() == b.sampling.data() &&
+         a.sampling.size() == b.sampling.size();
+}
+
 }  // namespace
 
 TensorView Executor::view(const Operand& operand, const SymbolValues& sizes) const {
   if (operand.kind == Operand::Kind::kWeight) return operand.weight;
   if (operand.kind == Operand::Kind::kNone) return {};
   TensorView view = make_view(nullptr, operand.type.dtype, operand.type.at(sizes), operand.type.quant);
+  view.device = arena_.device();
   if (operand.kind == Operand::Kind::kArena) {
     view.row_stride = operand.row_stride;
     view.data = arena_.data() + operand.offset + static_cast<size_t>(operand.column) * (bits_of(view.dtype) / 8);
@@ -41,74 +54,169 @@ TensorView Executor::view(const Operand& operand, const SymbolValues& sizes) con
   return view;
 }
 
-Result<> Executor::bind(const Plan& plan, const Graph& graph, const SymbolValues& sizes) {
-  bound_ = nullptr;
-  if (arena_.size() < plan.arena_bytes()) {
-    arena_ = {};
-    auto arena = Buffer::host(plan.arena_bytes()).context("activations");
-    BOLIDE_TRY(arena_, std::move(arena));
-  }
-  views_.clear();
-  inputs_.clear();
-  launches_.clear();
+Result<> Executor::reserve(size_t arena_bytes, Stream& stream) {
+  if (arena_.size() >= arena_bytes) return {};
+  if (arena_.size() > 0) BOLIDE_TRY(stream.synchronize());
+  replayed_.clear();
+  loose_ = nullptr;
+  last_ = nullptr;
+  arena_ = {};
+  // A CPU device's memory is for what is touched little by little; activations are read from end to end.
+  const bool host = device_ == nullptr || device_->info().id.kind == DeviceKind::kCpu;
+  auto arena = host ? Buffer::host(arena_bytes) : device_->allocate(arena_bytes, Memory::kDevice);
+  BOLIDE_TRY(arena_, std::move(arena).context("activations"));
+  return {};
+}
+
+void Executor::bind(Bound& bound, const Plan& plan, const Graph& graph, const SymbolValues& sizes) const {
+  bound.plan = nullptr;
+  bound.views.clear();
+  bound.inputs.clear();
+  bound.launches.clear();
   size_t count = 0;
   for (const Step& step : plan.steps) count += step.in.size() + step.out.size();
-  views_.reserve(count);  // launches_ keeps spans into it
+  bound.views.reserve(count);  // launches keep spans into it
   const MutableBytes workspace = arena_.bytes().subspan(plan.values_bytes, plan.workspace_bytes);
   for (const Step& step : plan.steps) {
-    const size_t first = views_.size();
+    const size_t first = bound.views.size();
     for (const Operand& operand : step.in) {
       if (operand.kind == Operand::Kind::kInput) {
         const std::string& name = graph.value(operand.value).name;
-        const size_t known = inputs_.size();
+        const size_t known = bound.inputs.size();
         for (const InputField& input : kInputs)
-          if (input.name == name) inputs_.push_back({views_.size(), input.field});
-        BOLIDE_CHECK(inputs_.size() > known, "the batch has nothing for the graph's input {}", name);
+          if (input.name == name) bound.inputs.push_back({bound.views.size(), input.field});
+        BOLIDE_CHECK(bound.inputs.size() > known, "the batch has nothing for the graph's input {}", name);
       }
-      views_.push_back(view(operand, sizes));
+      bound.views.push_back(view(operand, sizes));
     }
-    for (const Operand& operand : step.out) views_.push_back(view(operand, sizes));
+    for (const Operand& operand : step.out) bound.views.push_back(view(operand, sizes));
     Launch launch;
     launch.op = &graph.node(step.node).op;
-    launch.in = std::span(views_).subspan(first, step.in.size());
-    launch.out = std::span(views_).subspan(first + step.in.size(), step.out.size());
+    launch.in = std::span(bound.views).subspan(first, step.in.size());
+    launch.out = std::span(bound.views).subspan(first + step.in.size(), step.out.size());
     launch.workspace = workspace;
     launch.tactic = &step.tactic;
-    launches_.push_back(launch);
+    launch.batch = &bound.batch;
+    bound.launches.push_back(launch);
   }
-  bound_ = &plan;
-  sizes_ = sizes;
+  bound.plan = &plan;
+  bound.graph = &graph;
+  bound.sizes = sizes;
+}
+
+void Executor::Bound::set_batch(const BatchInputs& inputs_of_step) {
+  batch = inputs_of_step;
+  for (const InputView& input : inputs)
+    views[input.index].data = reinterpret_cast<std::byte*>(const_cast<int32_t*>(batch.*input.field));
+}
+
+Result<> Executor::Bound::launch(size_t step, Stream& stream) const {
+  auto done = plan->steps[step].kernel->launch(launches[step], stream);
+  if (done) [[likely]]
+    return done;
+  return std::move(done).error().context(describe(*graph, plan->steps[step].node));
+}
+
+Result<> Executor::Bound::launch_all(Stream& stream) const {
+  for (size_t i = 0; i < launches.size(); ++i)
+    if (auto done = plan->steps[i].kernel->launch(launches[i], stream); !done)
+      return std::move(done).error().context(describe(*graph, plan->steps[i].node));
+  return {};
+}
+
+Result<> Executor::make_events(size_t count) {
+  while (events_.size() < count) {
+    BOLIDE_TRY(auto event, device_->make_event());
+    events_.push_back(std::move(event));
+  }
+  return {};
+}
+
+Result<> Executor::observe(const Bound& bound, Stream& stream, const StepObserver& observer) {
+  if (device_ == nullptr) {
+    for (size_t i = 0; i < bound.launches.size(); ++i) {
+      const auto start = std::chrono::steady_clock::now();
+      BOLIDE_TRY(bound.launch(i, stream));
+      const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      observer(*bound.plan, i, bound.launches[i], seconds);
+    }
+    return {};
+  }
+  if (observer.sees() == StepObserver::Sees::kValues) return observe_values(bound, stream, observer);
+  BOLIDE_TRY(make_events(bound.launches.size() + 1));
+  BOLIDE_TRY(stream.record(*events_[0]));
+  for (size_t i = 0; i < bound.launches.size(); ++i) {
+    BOLIDE_TRY(bound.launch(i, stream));
+    BOLIDE_TRY(stream.record(*events_[i + 1]));
+  }
+  BOLIDE_TRY(stream.synchronize());
+  for (size_t i = 0; i < bound.launches.size(); ++i) {
+    BOLIDE_TRY(const double seconds, events_[i + 1]->seconds_since(*events_[i]));
+    observer(*bound.plan, i, bound.launches[i], seconds);
+  }
+  return {};
+}
+
+Result<> Executor::observe_values(const Bound& bound, Stream& stream, const StepObserver& observer) {
+  BOLIDE_TRY(make_events(2));
+  for (size_t i = 0; i < bound.launches.size(); ++i) {
+    BOLIDE_TRY(stream.record(*events_[0]));
+    BOLIDE_TRY(bound.launch(i, stream));
+    BOLIDE_TRY(stream.record(*events_[1]));
+    BOLIDE_TRY(stream.synchronize().context(describe(*bound.graph, bound.plan->steps[i].node)));
+    BOLIDE_TRY(const double seconds, events_[1]->seconds_since(*events_[0]));
+    observer(*bound.plan, i, bound.launches[i], seconds);
+  }
   return {};
 }
 
 Result<> Executor::run(const Plan& plan, const Graph& graph, const BatchInputs& batch, Stream& stream,
                        const StepObserver* observer) {
-  if (bound_ != &plan || sizes_ != batch.sizes) BOLIDE_TRY(bind(plan, graph, batch.sizes));
-  batch_ = batch;
-  for (const InputView& input : inputs_)
-    views_[input.index].data = reinterpret_cast<std::byte*>(const_cast<int32_t*>(batch.*input.field));
-  for (Launch& launch : launches_) launch.batch = &batch_;  // here: an executor may have moved since it was bound
-  if (observer == nullptr) {
-    for (size_t i = 0; i < launches_.size(); ++i)
-      if (auto done = plan.steps[i].kernel->launch(launches_[i], stream); !done)
-        return std::move(done).error().context(describe(graph, plan.steps[i].node));
-    return {};
+  BOLIDE_TRY(reserve(plan.arena_bytes(), stream));
+  if (loose_ == nullptr) loose_ = std::make_unique<Bound>();
+  if (loose_->plan != &plan || loose_->sizes != batch.sizes) bind(*loose_, plan, graph, batch.sizes);
+  loose_->set_batch(batch);
+  last_ = loose_.get();
+  return observer == nullptr ? loose_->launch_all(stream) : observe(*loose_, stream, *observer);
+}
+
+Result<> Executor::replay(const Plan& plan, const Graph& graph, const BatchInputs& batch, Stream& stream) {
+  BOLIDE_TRY(reserve(plan.arena_bytes(), stream));
+  std::unique_ptr<Bound>& slot = replayed_[&plan];
+  if (slot == nullptr) slot = std::make_unique<Bound>();
+  Bound& bound = *slot;
+  if (bound.plan != &plan || !same_addresses(bound.batch, batch)) {
+    bound.captured = nullptr;
+    bound.runs = 0;
+    bind(bound, plan, graph, batch.sizes);
+    bound.set_batch(batch);
   }
-  for (size_t i = 0; i < launches_.size(); ++i) {
-    const auto start = std::chrono::steady_clock::now();
-    auto done = plan.steps[i].kernel->launch(launches_[i], stream);
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    if (!done) return std::move(done).error().context(describe(graph, plan.steps[i].node));
-    (*observer)(plan, i, launches_[i], seconds);
+  last_ = &bound;
+  if (bound.captured != nullptr) return bound.captured->launch(stream);
+  // What libraries set up on first use is not allowed while capturing: the first time is not captured.
+  if (bound.runs++ == 0 || !bound.capturable) return bound.launch_all(stream);
+  auto captured = stream.capture([&bound](Stream& s) { return bound.launch_all(s); });
+  if (!captured) {
+    if (captured.error().code == Code::kUnavailable) return std::move(captured).error();
+    log::warning("a plan cannot be captured; its steps are launched one by one",
+                 {{"tokens", bound.sizes[Symbol::kTokens]}, {"why", std::string_view(captured.error().text)}});
+    bound.capturable = false;
+    return bound.launch_all(stream);
   }
-  return {};
+  bound.captured = *std::move(captured);
+  return bound.captured->launch(stream);
 }
 
 TensorView Executor::output(std::string_view name) const {
-  BOLIDE_CHECK(bound_ != nullptr, "output before any run");
-  const auto it = bound_->outputs.find(name);
-  BOLIDE_CHECK(it != bound_->outputs.end(), "the graph has no output {}", name);
-  return view(it->second, sizes_);
+  BOLIDE_CHECK(last_ != nullptr, "output before any run");
+  const auto it = last_->plan->outputs.find(name);
+  BOLIDE_CHECK(it != last_->plan->outputs.end(), "the graph has no output {}", name);
+  return view(it->second, last_->sizes);
+}
+
+int Executor::captured_count() const {
+  return static_cast<int>(std::count_if(replayed_.begin(), replayed_.end(),
+                                        [](const auto& entry) { return entry.second->captured != nullptr; }));
 }
 
 }  // namespace bolide

@@ -8,7 +8,8 @@
 namespace bolide {
 namespace {
 
-constexpr size_t kAlignment = 64;
+// Of values in the arena: a cache line of the CPU; what GPUs' copies and libraries like best.
+size_t alignment_of(const DeviceInfo& device) { return device.id.kind == DeviceKind::kCpu ? 64 : 256; }
 constexpr uint64_t kActivationBytesMax = uint64_t{1} << 60;
 
 // The types of a node's inputs and outputs, which a Problem points to.
@@ -37,8 +38,11 @@ bool packings_agree(const Graph& graph, const Node& node, const Kernel& kernel, 
 Error no_kernel(const Node& node, const NodeTypes& types, const DeviceInfo& device) {
   std::string inputs;
   for (const ValueType& type : types.in) inputs += fmt::format("{}{}", inputs.empty() ? "" : ", ", to_string(type));
+  std::string outputs;
+  for (const ValueType& type : types.out) outputs += fmt::format("{}{}", outputs.empty() ? "" : ", ", to_string(type));
   return error(Code::kUnsupported,
-               fmt::format("no kernel on {} for {} ({}) on {}", device.name, node.name, op_name(node.op), inputs));
+               fmt::format("no kernel on {} for {} ({}) on {} to {}{}", device.name, node.name, op_name(node.op),
+                           inputs, outputs, device.id.kind == DeviceKind::kCpu ? "" : "; use --device cpu"));
 }
 
 // The kernel whose packings the node's weights get: the fastest for the smallest bucket whose layout some kernel of the
@@ -135,6 +139,7 @@ Result<Plan> make_plan(const Graph& graph, const WeightStore& weights, const Ker
   Plan plan;
   plan.bucket = bucket;
   const std::vector<Place> place = places(graph);
+  const size_t alignment = alignment_of(device);
 
   // Lifetimes, by root value.
   std::vector<int> first(graph.value_count(), -1), last(graph.value_count(), -1);
@@ -154,7 +159,7 @@ Result<Plan> make_plan(const Graph& graph, const WeightStore& weights, const Ker
   for (size_t i = 0; i < graph.value_count(); ++i) {
     const Value& value = graph.value(static_cast<ValueId>(i));
     if (value.kind != ValueKind::kNode || first[i] < 0 || value.type.dtype == DType::kNone) continue;
-    intervals.push_back({static_cast<ValueId>(i), round_up(value.type.bytes(bucket), kAlignment), first[i], last[i]});
+    intervals.push_back({static_cast<ValueId>(i), round_up(value.type.bytes(bucket), alignment), first[i], last[i]});
   }
   uint64_t sum = 0;  // no offset is beyond it
   for (const Interval& interval : intervals)
@@ -210,7 +215,7 @@ Result<Plan> make_plan(const Graph& graph, const WeightStore& weights, const Ker
     for (const ValueId value : node.out) step.out.push_back(operand(value));
     if (step.kernel->workspace != nullptr)
       plan.workspace_bytes =
-          std::max<size_t>(plan.workspace_bytes, round_up(step.kernel->workspace(problem), kAlignment));
+          std::max<size_t>(plan.workspace_bytes, round_up(step.kernel->workspace(problem), alignment));
     plan.steps.push_back(std::move(step));
   }
   for (const Output& output : graph.outputs()) plan.outputs[output.name] = operand(output.value);

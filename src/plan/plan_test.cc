@@ -174,6 +174,37 @@ TEST(Executor, GivesTheGraphsValuesWhateverRanBefore) {
   }
 }
 
+// Replays give what runs give, in any order of plans, also when the arena has to move or the batch's addresses change.
+TEST(Executor, ReplaysGiveTheSameAsRuns) {
+  Machine machine;
+  for (uint32_t seed = 0; seed < 20; ++seed) {
+    std::mt19937 numbers(seed);
+    const RandomGraph random(200 + seed, 10 + static_cast<int>(seed));
+    PlanSet set = plan_set(random, machine, {{32, 1, 32}});
+    Executor executor(*machine.device);
+    std::map<int64_t, std::unique_ptr<Inputs>> fixed;  // at the same addresses each time
+    for (int round = 0; round < 40; ++round) {
+      const int64_t size = int64_t{1} << numbers() % 6;
+      auto& inputs = fixed[size];
+      Inputs fresh(size, size, numbers);
+      if (inputs == nullptr || round == 30)
+        inputs = std::make_unique<Inputs>(size, size, numbers);
+      else
+        std::copy(fresh.ids.begin(), fresh.ids.end(), inputs->ids.begin());
+      const auto plan = set.select(inputs->batch.sizes);
+      ASSERT_TRUE(plan.has_value());
+      const bool replay = numbers() % 4 != 0;
+      const auto done = replay ? executor.replay(**plan, set.graph(), inputs->batch, *machine.stream)
+                               : executor.run(**plan, set.graph(), inputs->batch, *machine.stream);
+      ASSERT_TRUE(done.has_value()) << done.error().text;
+      expect_outputs(random, executor, *inputs, fmt::format("seed {} round {}", seed, round));
+      if (HasFatalFailure()) return;
+    }
+    EXPECT_GT(executor.captured_count(), 0);
+    EXPECT_LE(executor.captured_count(), 6);
+  }
+}
+
 TEST(Executor, AFailingStepIsNamed) {
   Machine machine;
   std::mt19937 numbers(1);

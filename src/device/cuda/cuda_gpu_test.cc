@@ -1,12 +1,15 @@
 // The device itself, in bolide_gpu_tests: memory, events, capture, errors, libraries.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
 #include <random>
 
 #include "device/cuda/cublaslt.h"
 #include "device/cuda/cuda_stream.h"
 #include "device/cuda/nvml.h"
 #include "device/device.h"
+#include "device/gpu_meter.h"
 
 namespace bolide {
 namespace {
@@ -111,6 +114,28 @@ TEST(CudaDevice, LibrariesOpen) {
   for (const auto& library :
        {open_cudnn(as_cuda(*gpu.stream).state().libraries()), open_nccl(as_cuda(*gpu.stream).state().libraries())})
     std::printf("%s\n", library.has_value() ? library->path().c_str() : library.error().text.c_str());
+}
+
+// Rates are those of memory and of multipliers, not of launches: a copy moves no more than reads can, fp8 is no slower
+// than bf16.
+TEST(CudaDevice, RatesAreMeasured) {
+  Gpu gpu;
+  const auto rates = measure_gpu_rates(*gpu.device, 1);
+  ASSERT_TRUE(rates.has_value()) << rates.error().text;
+  std::map<std::string, double> best;
+  for (const GpuRate& rate : *rates) {
+    ASSERT_FALSE(rate.samples.empty()) << rate.name;
+    best[rate.name] = *std::max_element(rate.samples.begin(), rate.samples.end());
+  }
+  EXPECT_GT(best["memory_read"], 100);
+  EXPECT_LT(best["memory_copy"], 1.5 * best["memory_read"]);
+  if (best.contains("bf16") && best.contains("fp8")) {
+    EXPECT_GT(best["fp8"], best["bf16"]);
+  }
+  const auto meter = make_gpu_meter(*gpu.device);
+  if (!meter) GTEST_SKIP() << meter.error().text;
+  EXPECT_GT((*meter)->read().power_watts, 0);
+  EXPECT_FALSE((*meter)->driver().empty());
 }
 
 }  // namespace

@@ -5,24 +5,16 @@
 #pragma once
 
 #include "device/cuda/library.h"
-#include "device/device.h"
+#include "device/gpu_meter.h"
 
 namespace bolide {
 
-struct GpuReading {
-  double energy_joules = 0;  // since the driver was loaded
-  double power_watts = 0, power_limit_watts = 0;
-  int sm_mhz = 0, memory_mhz = 0, temperature_celsius = 0;
-  uint64_t throttle_reasons = 0;  // NVML's bits; 0: none
-};
-
-class Nvml {
+class Nvml final : public GpuMeter {
  public:
   // kUnavailable if there is no NVML, or it does not know the GPU.
   static Result<Nvml> open(const CudaLibraries& where, const GpuInfo& gpu);
-  // A value that the GPU does not report stays 0.
-  GpuReading read() const;
-  std::string driver() const;  // "580.159.03"; empty if unknown
+  GpuReading read() const override;
+  std::string driver() const override;
 
  private:
   using Handle = struct NvmlDevice*;

@@ -127,6 +127,7 @@ bool float_shape(DType dtype, int64_t k, FloatShape* shape) {
   }
 }
 
-constexpr Packing kFloatPacking{.name = "float_strips", .bytes = bytes, .pack = pack, .unpack = unpack};
+constexpr Packing kFloatPacking{
+    .name = "float_strips", .bytes = bytes, .pack = pack, .unpack = unpack, .piece_rows = kStripRows};
 
 }  // namespace bolide

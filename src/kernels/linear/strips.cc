@@ -178,6 +178,7 @@ StripShape strip_shape(const StripScheme& scheme, int64_t k) {
   return shape;
 }
 
-constexpr Packing kStripPacking{.name = "strips", .bytes = bytes, .pack = pack, .unpack = unpack};
+constexpr Packing kStripPacking{
+    .name = "strips", .bytes = bytes, .pack = pack, .unpack = unpack, .piece_rows = kStripRows};
 
 }  // namespace bolide
