@@ -115,7 +115,8 @@ __global__ void __launch_bounds__(kTileThreads) tiles_kernel(const __grid_consta
   const int tx = thread % 16, ty = thread / 16;
   float sum[4][4] = {};
   for (int k0 = 0; k0 < p.k; k0 += kStep) {
-    const int u = k0 / kUnit + unit, left = p.k - u * kUnit, valid = left < 0 ? 0 : left < kUnit ? left : kUnit;
+    // Negative beyond the row's end, and left so: ptxas 13.0 takes max(min(left, 8), 0) == 8 as true for left <= 0.
+    const int u = k0 / kUnit + unit, left = p.k - u * kUnit, valid = left < kUnit ? left : kUnit;
     float w[kUnit], a[kUnit];
     W::unit(row, u, valid, p.weight_wide, w);
     Plain<X>::unit(reinterpret_cast<Bytes>(x), u, valid, p.x_wide, a);

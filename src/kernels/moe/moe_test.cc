@@ -166,7 +166,7 @@ TEST(Moe, OnDevice) {
         };
         h.bound = [](const Case& cc, const Kernel& kernel) {
           Bound b = bound(cc, kernel);
-          if (cc.out[0].dtype == DType::kBF16) b.relative_l2 += 3e-3, b.largest_error += 0.1;
+          if (cc.out[0].dtype == DType::kBF16) b.relative_l2 += testing::kBF16Rounding, b.largest_error += 0.1;
           return b;
         };
         EXPECT_EQ(check_kernels(moe_kernels(), c, h, &ran), "");

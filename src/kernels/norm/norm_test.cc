@@ -107,8 +107,8 @@ TEST(Norm, BF16OnDevice) {
     norm.op = RmsNorm{add->eps, 0};
     return std::vector<std::vector<double>>{{sum[0].values.begin(), sum[0].values.end()}, oracle(norm, sum)[0]};
   };
-  // One rounding of the result: 2^-9 of a value, and values reach 150 times the root mean square.
-  h.bound = [](const Case&, const Kernel&) { return Bound{3e-3, 0.4}; };
+  // One rounding of the result; values reach 150 times the root mean square.
+  h.bound = [](const Case&, const Kernel&) { return Bound{testing::kBF16Rounding + 1e-5, 0.4}; };
   std::vector<std::string> ran;
   for (const int64_t tokens : {1, 5, 130})
     for (const int64_t width : {2, 15, 64, 576, 4096, 8200, 16384}) {
@@ -138,7 +138,8 @@ TEST(Norm, MixedOnDevice) {
   for (const DType from : {DType::kF32, DType::kBF16}) {
     const DType to = from == DType::kF32 ? DType::kBF16 : DType::kF32;
     testing::Hooks h = hooks();
-    if (to == DType::kBF16) h.bound = [](const Case&, const Kernel&) { return Bound{3e-3, 0.4}; };
+    if (to == DType::kBF16)
+      h.bound = [](const Case&, const Kernel&) { return Bound{testing::kBF16Rounding + 1e-5, 0.4}; };
     for (const int64_t width : {15, 576, 4096})
       for (const int64_t padding : {0, 3, 8}) {
         const auto type = [&](DType dtype) { return ValueType{dtype, nullptr, {Symbol::kTokens, width}}; };

@@ -54,6 +54,10 @@ struct Bound {
   double largest_error = 0;  // max |out - expected| / root mean square of expected
 };
 
+// Rounding to bf16 (8 bits of significand) errs by half of the last bit: up to 2^-8 of a value just above a power of
+// two, and of a whole output that is one such value.
+inline constexpr double kBF16Rounding = 0x1p-8;
+
 struct Hooks {
   // Expected values of each output, flattened [rows, cols]; integer outputs are compared exactly. Must be set.
   std::function<std::vector<std::vector<double>>(const Case&, std::span<const Operand>)> oracle;
