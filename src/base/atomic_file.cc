@@ -101,7 +101,7 @@ Result<Output> resolve_output(const Path& given) {
       return error(
           Code::kInvalid,
           fmt::format("{} is a {}; give the name of a file to write", subject,
-                      S_ISDIR(output.status.st_mode) ? "directory" : "device or pipe, which cannot be replaced"));
+                      S_ISDIR(output.status.st_mode) ? "directory" : "device or pipe, and cannot be replaced"));
     const Path target = std::filesystem::read_symlink(output.path, problem);
     if (problem) return file_error(given, "is a link that cannot be read", problem.value());
     output.path = target.is_absolute() ? target : folder / target;

@@ -157,6 +157,13 @@ TEST(Program, ATraceReplacesOnlyATrace) {
   }
   EXPECT_NE(profile(folder.path() / "null").err.find("is in /dev"), std::string::npos);
   EXPECT_TRUE(std::filesystem::is_symlink(folder.path() / "null"));
+  // Nothing there, nothing in it, an earlier trace.
+  const auto empty = folder.write("empty", "");
+  for (const auto& trace : {folder.path() / "new", folder.path() / "new", empty}) {
+    const Said said = profile(trace);
+    EXPECT_EQ(said.code, 0) << said.err;
+    EXPECT_TRUE(read_file(trace)->starts_with(R"({"traceEvents":[{)")) << trace;
+  }
 }
 
 TEST(Program, ABuildThroughALinkKeepsTheLink) {
