@@ -9,7 +9,7 @@ model=models/SmolLM2-135M-Instruct.Q4_1.gguf
 
 usage() {
   cat <<EOF
-usage: ./quickstart.sh [PROMPT]
+usage: ./quickstart.sh [PROMPT...]
 
 On Debian 12 (or a system like it), as root or with sudo, does what is still missing of this:
   1. installs the packages a release build needs
@@ -23,7 +23,8 @@ case "${1:-}" in
   -h | --help) usage; exit 0 ;;
   -*) usage >&2; exit 2 ;;
 esac
-prompt=${1:-Why is the sky blue? Answer in three sentences.}
+prompt=$*  # a question without quotation marks is several arguments
+[ -n "$prompt" ] || prompt='Why is the sky blue? Answer in three sentences.'
 
 if [ -x build/release/bolide ] && [ -f $model ]; then check_machine 300; else check_machine 1500; fi
 install_packages release model
@@ -38,7 +39,7 @@ minutes=''
 [ -x build/release/bolide ] || minutes=' (a few minutes the first time)'
 step "building build/release/bolide$minutes" build/logs/build.log \
   cmake --build --preset release -j "$(job_count)" --target bolide || fail "the build failed (see above)"
-[ -f $model ] || tools/fetch_smollm2.sh || exit 1
+tools/fetch_smollm2.sh || exit 1  # unless it is there, whole
 
 say "bolide run $model -p \"$prompt\""
 exec build/release/bolide run $model -p "$prompt"

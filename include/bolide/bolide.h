@@ -111,7 +111,8 @@ struct GenerateOptions {
   SamplingOptions sampling;
   int32_t max_tokens = 0;         // of the answer; 0: until the context is full
   std::vector<std::string> stop;  // the answer ends before the first of these
-  // Set from anywhere (a signal handler, another thread): the answer ends after the step that is running.
+  // Set from anywhere (a signal handler, another thread): the answer ends within the step that is running (on a GPU:
+  // after it).
   const std::atomic<bool>* cancel = nullptr;
 };
 

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/file.h"
 #include "formats/engine_file.h"
 #include "formats/json_limits.h"
 
@@ -254,6 +255,7 @@ Result<Prepared> read_sections(const EngineFile& file, const std::filesystem::pa
 
 // An engine can be made again; what else lies there (the checkpoint itself, perhaps) cannot.
 Result<> may_replace(const std::filesystem::path& path) {
+  BOLIDE_TRY(check_output_file(path));
   std::error_code failure;
   const auto status = std::filesystem::status(path, failure);
   if (!std::filesystem::exists(status) || is_engine(path)) return {};

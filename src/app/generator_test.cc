@@ -59,6 +59,30 @@ TEST(Generator, GreedyTokensAreThoseOfWholeSequences) {
   }
 }
 
+// A flag that is set amid a step of many tokens, which takes long on a slow machine.
+TEST(Generator, ACancellationIsSeenWithinAStep) {
+  ModelOptions options = exact_options();
+  options.threads = 1;
+  Model model = open("llama-bias", options);
+  const auto tokens = random_tokens(model, 100, 5);
+  const auto want = logits_of(model, tokens, {60, 40});
+  Sequence sequence;
+  sequence.tokens = tokens;
+  const Work first{&sequence, 60}, second{&sequence, 40};
+  must(model.runner->step(std::span(&first, 1)));
+  const std::atomic<bool> cancel = true;
+  for (int i = 0; i < 3; ++i) {
+    const auto done = model.runner->step(std::span(&second, 1), nullptr, &cancel);
+    ASSERT_FALSE(done.has_value());
+    EXPECT_EQ(done.error().code, Code::kCancelled);
+    EXPECT_EQ(sequence.computed, 60);
+    EXPECT_EQ(sequence.tokens, tokens);
+  }
+  must(model.runner->step(std::span(&second, 1)));
+  EXPECT_EQ(row_of(model, 0), want);  // to the bit
+  model.runner->truncate(sequence, 0);
+}
+
 TEST(Generator, APromptsSharedBeginningIsNotComputedAgain) {
   Model model = open("qwen3", exact_options());
   Generator generator(*model.runner, model.tokenizer);

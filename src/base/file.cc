@@ -6,9 +6,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
+#include <atomic>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
+
+#include "base/memory.h"
 
 namespace bolide {
 namespace {
@@ -24,19 +29,39 @@ struct Descriptor {
   }
 };
 
-Error errno_error(const std::filesystem::path& path, std::string_view what) {
-  const int number = errno;
-  const Code code = number == ENOENT || number == ENOTDIR ? Code::kNotFound
-                    : number == ENOMEM                    ? Code::kOutOfMemory
-                    : number == EACCES || number == EPERM ? Code::kUnavailable
-                                                          : Code::kInvalid;
-  if (number == ENOENT) return error(code, fmt::format("{}: no such file", path.string()));
-  return error(code, fmt::format("{}: {}: {}", path.string(), what, std::strerror(number)));
+// The mappings that are there, for a handler of SIGBUS: what it reads is atomic, and the name of a mapping lives as
+// long as the mapping.
+struct KnownMapping {
+  std::atomic<bool> taken{false};
+  std::atomic<const std::byte*> data{nullptr};
+  std::atomic<size_t> size{0};
+  std::atomic<char*> name{nullptr};
+};
+std::array<KnownMapping, 1024> g_mappings;  // more than a checkpoint has shards; those beyond are not named
+
+int remember_mapping(const std::byte* data, size_t size, const std::filesystem::path& path) {
+  for (size_t i = 0; i < g_mappings.size(); ++i) {
+    KnownMapping& mapping = g_mappings[i];
+    if (mapping.taken.exchange(true)) continue;
+    mapping.name.store(::strdup(path.c_str()));
+    mapping.size.store(size);
+    mapping.data.store(data);
+    return static_cast<int>(i);
+  }
+  return -1;
+}
+
+void forget_mapping(int index) {
+  if (index < 0) return;
+  KnownMapping& mapping = g_mappings[static_cast<size_t>(index)];
+  mapping.data.store(nullptr);
+  std::free(mapping.name.exchange(nullptr));
+  mapping.taken.store(false);
 }
 
 Result<uint64_t> regular_size(const std::filesystem::path& path, int fd) {
   struct stat status{};
-  if (::fstat(fd, &status) != 0) return errno_error(path, "cannot be examined");
+  if (::fstat(fd, &status) != 0) return file_error(path, "cannot be examined", errno);
   if (S_ISDIR(status.st_mode))
     return error(Code::kInvalid, fmt::format("{}: is a directory, not a file", path.string()));
   if (!S_ISREG(status.st_mode))
@@ -57,33 +82,60 @@ Result<> refuse_lfs_pointer(const std::filesystem::path& path, std::string_view 
 
 }  // namespace
 
+Error file_error(const std::filesystem::path& path, std::string_view what, int number) {
+  const Code code = number == ENOENT || number == ENOTDIR ? Code::kNotFound
+                    : number == ENOMEM                    ? Code::kOutOfMemory
+                    : number == EACCES || number == EPERM ? Code::kUnavailable
+                                                          : Code::kInvalid;
+  if (number == ENOENT) return error(code, fmt::format("{}: no such file", path.string()));
+  return error(code, fmt::format("{}: {}: {}{}", path.string(), what, std::strerror(number),
+                                 number == ENOMEM ? address_limit_note() : ""));
+}
+
+const char* mapped_file_at(const void* address) noexcept {
+  const auto at = reinterpret_cast<uintptr_t>(address);
+  for (const KnownMapping& mapping : g_mappings) {
+    const auto begin = reinterpret_cast<uintptr_t>(mapping.data.load());
+    // The kernel reports the page of the fault, which may reach beyond the file's last byte.
+    if (begin != 0 && at >= begin && at - begin < round_up(mapping.size.load(), size_t{4096}))
+      return mapping.name.load();
+  }
+  return nullptr;
+}
+
 Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
   // O_NONBLOCK: opening a pipe without a writer would otherwise wait for ever.
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (file.fd < 0) return errno_error(path, "cannot be opened");
+  if (file.fd < 0) return file_error(path, "cannot be opened", errno);
   BOLIDE_TRY(const uint64_t size, regular_size(path, file.fd));
   MappedFile mapped;
   mapped.path_ = path;
   if (size == 0) return mapped;
   void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.fd, 0);
-  if (data == MAP_FAILED) return errno_error(path, "cannot be mapped");
+  if (data == MAP_FAILED) return file_error(path, "cannot be mapped", errno);
   mapped.data_ = static_cast<const std::byte*>(data);
   mapped.size_ = size;
+  mapped.known_ = remember_mapping(mapped.data_, size, path);
   BOLIDE_TRY(refuse_lfs_pointer(path, as_text(mapped.bytes())));
   return mapped;
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)), path_(std::move(other.path_)) {}
+    : data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)),
+      known_(std::exchange(other.known_, -1)),
+      path_(std::move(other.path_)) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
+  std::swap(known_, other.known_);
   std::swap(path_, other.path_);
   return *this;
 }
 
 MappedFile::~MappedFile() {
+  forget_mapping(known_);
   if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
@@ -102,7 +154,7 @@ void MappedFile::release(Bytes part) const {
 
 Result<std::string> read_file(const std::filesystem::path& path, uint64_t bytes_max) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (file.fd < 0) return errno_error(path, "cannot be opened");
+  if (file.fd < 0) return file_error(path, "cannot be opened", errno);
   BOLIDE_TRY(const uint64_t size, regular_size(path, file.fd));
   if (size > bytes_max)
     return error(Code::kInvalid,
@@ -112,65 +164,13 @@ Result<std::string> read_file(const std::filesystem::path& path, uint64_t bytes_
   while (done < size) {
     const ssize_t n = ::read(file.fd, text.data() + done, size - done);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return errno_error(path, "cannot be read");
+    if (n < 0) return file_error(path, "cannot be read", errno);
     if (n == 0) break;
     done += static_cast<size_t>(n);
   }
   text.resize(done);
   BOLIDE_TRY(refuse_lfs_pointer(path, text));
   return text;
-}
-
-Result<AtomicFile> AtomicFile::create(const std::filesystem::path& path) {
-  // Renaming over a device or pipe would put a plain file in its place, for the whole machine if it is /dev/null.
-  struct stat status{};
-  if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode))
-    return error(Code::kInvalid,
-                 fmt::format("{}: is a {}; give the name of a file to write", path.string(),
-                             S_ISDIR(status.st_mode) ? "directory" : "device or pipe, which cannot be replaced"));
-  AtomicFile file;
-  file.path_ = path;
-  file.temporary_ = path;
-  file.temporary_ += fmt::format(".tmp{}", ::getpid());
-  file.descriptor_ = ::open(file.temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (file.descriptor_ < 0 && errno == ENOENT)
-    return error(Code::kNotFound, fmt::format("{}: cannot be created: its folder does not exist", path.string()));
-  if (file.descriptor_ < 0) return errno_error(path, "cannot be created");
-  return file;
-}
-
-AtomicFile::AtomicFile(AtomicFile&& other) noexcept
-    : path_(std::move(other.path_)),
-      temporary_(std::move(other.temporary_)),
-      descriptor_(std::exchange(other.descriptor_, -1)) {}
-
-AtomicFile::~AtomicFile() {
-  if (descriptor_ < 0) return;
-  ::close(descriptor_);
-  ::unlink(temporary_.c_str());
-}
-
-Result<> AtomicFile::append(Bytes bytes) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::write(descriptor_, bytes.data(), bytes.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return errno_error(path_, "cannot be written");
-    bytes = bytes.subspan(static_cast<size_t>(n));
-  }
-  return {};
-}
-
-Result<> AtomicFile::commit() {
-  if (::fsync(descriptor_) != 0 || ::rename(temporary_.c_str(), path_.c_str()) != 0)
-    return errno_error(path_, "cannot be written");
-  ::close(std::exchange(descriptor_, -1));
-  return {};
-}
-
-Result<> write_file_atomically(const std::filesystem::path& path, Bytes contents) {
-  BOLIDE_TRY(AtomicFile file, AtomicFile::create(path));
-  BOLIDE_TRY(file.append(contents));
-  return file.commit();
 }
 
 }  // namespace bolide

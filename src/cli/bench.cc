@@ -51,7 +51,7 @@ struct Measured {
   Stat prompt_tokens_per_s, decode_tokens_per_s, ttft_ms;
   double decode_step_ms = 0;
   WorkloadCost cost;
-  int64_t peak_bytes = 0;
+  int64_t peak_bytes = 0;  // 0: not known
   // Of a GPU that tells.
   double prompt_joules_per_token = 0, decode_joules_per_token = 0;
   std::optional<GpuReading> gpu;
@@ -145,6 +145,7 @@ void print_json(const BenchFlags& flags, const Model& model, const Measured& m, 
                                 {"isa", to_string(device.isa)},
                                 {"machine", device.name},
                                 {"commit", version.commit}};
+  if (m.peak_bytes == 0) out.erase("peak_memory_bytes");
   add_device(out, device);
   if (device.gpu.has_value())
     out["gpu_memory_bytes"] = {{"weights", model.runner->plans().weights().bytes()},
@@ -193,8 +194,8 @@ void print_text(const BenchFlags& flags, const Model& model, const Measured& m, 
       fmt::print("{:<22}{:>10.4f} J/token; {:.0f} W of {:.0f}, {} MHz\n", "", m.decode_joules_per_token,
                  m.gpu->power_watts, m.gpu->power_limit_watts, m.gpu->sm_mhz);
   }
-  fmt::print("{:<22}{:>10.1f} ms\n{:<22}{:>10}\n", "load", model.times.total_ms, "peak memory",
-             format_bytes(m.peak_bytes));
+  fmt::print("{:<22}{:>10.1f} ms\n", "load", model.times.total_ms);
+  if (m.peak_bytes > 0) fmt::print("{:<22}{:>10}\n", "peak memory", format_bytes(m.peak_bytes));
 }
 
 Result<> bench(const BenchFlags& flags, const Version& version) {

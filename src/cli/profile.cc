@@ -187,6 +187,19 @@ Result<Phase> profile_phase(Model& model, const ProfileFlags& flags, bool prompt
                median(walls)};
 }
 
+constexpr std::string_view kTraceBeginning = R"({"traceEvents":)";
+
+// An earlier trace can be made again; what else lies there (the model itself, perhaps) cannot.
+Result<> may_write_trace(const std::string& path) {
+  BOLIDE_TRY(check_output_file(path));
+  std::error_code failure;
+  if (!std::filesystem::exists(path, failure) || std::filesystem::file_size(path, failure) == 0) return {};
+  std::string beginning(kTraceBeginning.size(), '\0');
+  std::ifstream(path, std::ios::binary).read(beginning.data(), static_cast<std::streamsize>(beginning.size()));
+  if (beginning == kTraceBeginning) return {};
+  return error(Code::kInvalid, fmt::format("--trace {}: is there already and is no trace; choose another name", path));
+}
+
 Result<> write_trace(const std::string& path, const std::vector<TraceEvent>& events) {
   nlohmann::json list = nlohmann::json::array();
   for (const TraceEvent& event : events)
@@ -202,6 +215,7 @@ Result<> write_trace(const std::string& path, const std::vector<TraceEvent>& eve
 }
 
 Result<> profile(const ProfileFlags& flags) {
+  if (!flags.trace.empty()) BOLIDE_TRY(may_write_trace(flags.trace));
   BOLIDE_TRY(ModelOptions options, to_model_options(flags.model));
   options.sequences = flags.batch;
   BOLIDE_TRY(size_context({flags.prompt, flags.generate, flags.batch, flags.depth, 1}, &options));

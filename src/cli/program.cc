@@ -12,8 +12,10 @@
 
 #include "base/knobs.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "cli/cli.h"
 #include "cli/flags.h"
+#include "cli/signals.h"
 
 namespace bolide::cli {
 namespace {
@@ -74,27 +76,30 @@ int report_parse_error(const CLI::App& app, const CLI::ParseError& failure) {
   return 2;
 }
 
-// A full disk or a closed pipe must not look like success.
+// A full disk, a closed pipe or a closed stream must not look like success.
 int check_output(int code) {
   errno = 0;
   const bool flushed = std::fflush(stdout) == 0;
   if (code != 0 || (flushed && std::ferror(stdout) == 0)) return code;
+  // What failed earlier has left no reason: trying again gives it.
+  if (flushed && ::write(STDOUT_FILENO, "\n", 1) == 1) errno = 0;
   print_error(fmt::format("standard output cannot be written{}{}", errno == 0 ? "" : ": ",
                           errno == 0 ? "" : std::strerror(errno)));
   return 1;
 }
 
-// A file opened where a closed standard stream was would be written to as if it were that stream.
+// A file opened where a closed standard stream was would be written to as if it were that stream. Writing to what takes
+// the place of a closed standard output fails, so that a lost answer is no success.
 void hold_standard_streams() {
-  int descriptor = 0;
-  while (descriptor >= 0 && descriptor <= STDERR_FILENO) descriptor = ::open("/dev/null", O_RDWR);
-  if (descriptor > STDERR_FILENO) ::close(descriptor);
+  for (int stream = STDIN_FILENO; stream <= STDERR_FILENO; ++stream)
+    if (::fcntl(stream, F_GETFD) < 0) ::open("/dev/null", stream == STDERR_FILENO ? O_WRONLY : O_RDONLY);
 }
 
 }  // namespace
 
 int run_program(int argc, char** argv, const Version& version) {
   hold_standard_streams();
+  handle_signals();
   ::signal(SIGXFSZ, SIG_IGN);  // a file grown past the user's limit is an error of that write, not the end
   const auto knobs = read_knobs();
   if (!knobs) return report(knobs.error());
@@ -124,7 +129,7 @@ int run_program(int argc, char** argv, const Version& version) {
     print_error(fmt::format("standard output cannot be written: {}", failure.code().message()));
     outcome.code = 1;
   } catch (const std::bad_alloc&) {
-    print_error("out of memory; a smaller --context or model needs less");
+    print_error(fmt::format("out of memory{}; a smaller --context or model needs less", address_limit_note()));
     outcome.code = 1;
   }
   outcome.code = check_output(outcome.code);

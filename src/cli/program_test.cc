@@ -1,13 +1,17 @@
 // What a user sees who types something wrong, or whose disk is full.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <string>
 #include <vector>
 
+#include "base/file.h"
 #include "cli/cli.h"
+#include "formats/test_files.h"
 
 namespace bolide::cli {
 namespace {
@@ -76,7 +80,102 @@ TEST(Program, AFullDiskIsNoSuccess) {
   ::close(saved);
   ::close(full);
   EXPECT_EQ(said.code, 1);
-  EXPECT_NE(said.err.find("standard output cannot be written"), std::string::npos) << said.err;
+  EXPECT_NE(said.err.find("standard output cannot be written: No space left on device"), std::string::npos) << said.err;
+}
+
+std::filesystem::path golden_model(const char* name) {
+  return std::filesystem::path(BOLIDE_SOURCE_DIR) / "tests" / "golden" / "models" / name;
+}
+
+// A fresh process's exit code; what it says on standard error goes to `err`. `prepare` is called in it.
+template <class Prepare>
+int run_in_process(const std::vector<std::string>& words, const Prepare& prepare, std::string* err) {
+  int pipe_ends[2];
+  if (::pipe(pipe_ends) != 0) return -1;
+  std::fflush(nullptr);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::dup2(pipe_ends[1], STDERR_FILENO);
+    ::close(pipe_ends[0]);
+    ::close(pipe_ends[1]);
+    prepare();
+    std::vector<std::string> all = {"bolide"};
+    all.insert(all.end(), words.begin(), words.end());
+    std::vector<char*> argv;
+    for (std::string& word : all) argv.push_back(word.data());
+    ::_exit(run_program(static_cast<int>(argv.size()), argv.data(), Version{}));
+  }
+  ::close(pipe_ends[1]);
+  char buffer[4096];
+  for (ssize_t n = 0; (n = ::read(pipe_ends[0], buffer, sizeof buffer)) > 0;)
+    err->append(buffer, static_cast<size_t>(n));
+  ::close(pipe_ends[0]);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+void to_full_disk() {
+  const int full = ::open("/dev/full", O_WRONLY);
+  ::dup2(full, STDOUT_FILENO);
+}
+
+TEST(Program, AnAnswerThatNobodyCanReadIsNoSuccess) {
+  const std::string model = golden_model("llama-bias");
+  const std::vector<std::string> commands[] = {
+      {"run", model, "-p", "hi", "--raw", "--max-tokens", "3", "--threads", "1"},
+      {"run", model, "-p", "hi", "--raw", "--max-tokens", "3", "--threads", "1", "--json"},
+      {"inspect", model},
+      {"completion", "bash"},
+      {"--version"}};
+  for (const auto& words : commands) {
+    std::string err;
+    EXPECT_EQ(run_in_process(words, [] { ::close(STDOUT_FILENO); }, &err), 1) << words[0];
+    EXPECT_NE(err.find("standard output cannot be written: Bad file descriptor"), std::string::npos) << words[0] << err;
+    err.clear();
+    EXPECT_EQ(run_in_process(words, to_full_disk, &err), 1) << words[0];
+    EXPECT_NE(err.find("standard output cannot be written: No space left on device"), std::string::npos)
+        << words[0] << err;
+  }
+}
+
+TEST(Program, ATraceReplacesOnlyATrace) {
+  const test::TemporaryFolder folder;
+  const auto profile = [&](const std::filesystem::path& trace, std::string model = golden_model("llama-bias")) {
+    return run({"profile", std::move(model), "--prompt", "0", "--generate", "1", "--repeat", "1", "--threads", "1",
+                "--json", "--trace", trace.string()});
+  };
+  const auto precious = folder.write("precious", "years of work");
+  std::filesystem::create_symlink("precious", folder.path() / "link");
+  std::filesystem::create_symlink("/dev/null", folder.path() / "null");
+  for (const auto& trace : {precious, folder.path() / "link"}) {
+    // Before anything else: the model is not there.
+    const Said said = profile(trace, "/no/such/model");
+    EXPECT_EQ(said.code, 1);
+    EXPECT_NE(said.err.find("is no trace; choose another name"), std::string::npos) << said.err;
+    EXPECT_EQ(*read_file(precious), "years of work");
+  }
+  EXPECT_NE(profile(folder.path() / "null").err.find("is in /dev"), std::string::npos);
+  EXPECT_TRUE(std::filesystem::is_symlink(folder.path() / "null"));
+  // Nothing there, nothing in it, an earlier trace.
+  const auto empty = folder.write("empty", "");
+  for (const auto& trace : {folder.path() / "new", folder.path() / "new", empty}) {
+    const Said said = profile(trace);
+    EXPECT_EQ(said.code, 0) << said.err;
+    EXPECT_TRUE(read_file(trace)->starts_with(R"({"traceEvents":[{)")) << trace;
+  }
+}
+
+TEST(Program, ABuildThroughALinkKeepsTheLink) {
+  const test::TemporaryFolder folder;
+  std::filesystem::create_symlink("target", folder.path() / "link");
+  for (int i = 0; i < 2; ++i) {  // dangling, then to an engine
+    const Said said =
+        run({"build", golden_model("llama-bias"), "-o", (folder.path() / "link").string(), "--threads", "1"});
+    EXPECT_EQ(said.code, 0) << said.err;
+    EXPECT_TRUE(std::filesystem::is_symlink(folder.path() / "link"));
+    EXPECT_TRUE(std::filesystem::is_regular_file(folder.path() / "target"));
+  }
 }
 
 }  // namespace

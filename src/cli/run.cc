@@ -16,6 +16,7 @@
 #include "cli/device_report.h"
 #include "cli/line_reader.h"
 #include "cli/sampling_flags.h"
+#include "cli/signals.h"
 #include "measure/report.h"
 
 namespace bolide::cli {
@@ -38,12 +39,16 @@ struct RunFlags {
 std::atomic<bool> g_stop{false};         // ends the answer; set by Ctrl-C or when nobody can read it any more
 std::atomic<bool> g_interrupted{false};  // it was Ctrl-C
 
-void on_interrupt(int) {
-  g_interrupted.store(true);
+std::atomic<bool> g_answering{false};  // an answer is being made
+
+// The first Ctrl-C ends the answer, a second one within the same answer the program.
+void on_interrupt(int signal) {
+  if (g_interrupted.exchange(true) && g_answering.load()) end_by_signal(signal);
   g_stop.store(true);
 }
 
 void catch_interrupts() {
+  if (is_ignored(SIGINT)) return;
   struct sigaction action{};
   action.sa_handler = on_interrupt;
   ::sigaction(SIGINT, &action, nullptr);
@@ -51,9 +56,7 @@ void catch_interrupts() {
 
 // Ends as a program does that Ctrl-C stopped, so that a shell's loop ends too.
 void end_if_interrupted(const GenerateResult& result) {
-  if (result.finish != FinishReason::kCancelled || !g_interrupted.load()) return;
-  ::signal(SIGINT, SIG_DFL);
-  ::raise(SIGINT);
+  if (result.finish == FinishReason::kCancelled && g_interrupted.load()) end_by_signal(SIGINT);
 }
 
 // Streams an answer; one that nobody can read any more is not computed further. On a terminal, what would steer it is
@@ -123,11 +126,12 @@ Figures figures_of(const Model& model, const GenerateResult& result) {
 void print_figures(const Model& model, const GenerateResult& result) {
   const Figures f = figures_of(model, result);
   const GenerateTimings& t = result.timings;
+  const std::string peak = f.peak_bytes > 0 ? "; peak memory " + format_bytes(f.peak_bytes) : "";  // 0: not known
   std::fprintf(stderr, "%s\n",
                fmt::format("[prompt {} tokens, {:.1f} tokens/s; decode {} tokens, {:.1f} tokens/s; first token {:.1f} "
-                           "ms; load {:.1f} ms; peak memory {}]",
+                           "ms; load {:.1f} ms{}]",
                            t.computed_tokens, f.prompt_tokens_per_s, t.generated_tokens, f.decode_tokens_per_s,
-                           f.ttft_ms, f.load_ms, format_bytes(f.peak_bytes))
+                           f.ttft_ms, f.load_ms, peak)
                    .c_str());
 }
 
@@ -149,6 +153,7 @@ void print_json(const Model& model, const GenerateResult& result) {
                                 {"threads", device.threads},
                                 {"isa", to_string(device.isa)},
                                 {"machine", device.name}};
+  if (f.peak_bytes == 0) out.erase("peak_memory_bytes");
   add_device(out, device);
   std::cout << out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << std::endl;
 }
@@ -184,6 +189,7 @@ Result<> answer_once(const CLI::App& app, const RunFlags& flags, Model& model, s
   const auto show = [&](std::string_view text) {
     if (!flags.json) show_answer(text);
   };
+  g_answering = true;
   BOLIDE_TRY(const GenerateResult result, generator.generate(request, show));
   if (flags.json) {
     print_json(model, result);
@@ -233,7 +239,9 @@ Result<> converse(const CLI::App& app, const RunFlags& flags, Model& model, Conv
     conversation.add("user", *message);
     GenerateRequest request = make_request(app, flags, model);
     request.request = turn;
+    g_answering = true;
     const auto result = answer(model, generator, conversation, request, flags);
+    g_answering = false;
     if (!result) {
       // The conversation goes on as if the message had not been sent: two of one role in a row are an error for many
       // templates.

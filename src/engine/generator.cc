@@ -83,8 +83,16 @@ Result<> Generator::prefill(const GenerateRequest& request, GenerateTimings* tim
   while (sequence_.computed < prompt_count) {
     if (request.cancel != nullptr && request.cancel->load()) return error(Code::kCancelled, "cancelled");
     const Work work{&sequence_, std::min(prompt_count - sequence_.computed, runner_.options().tokens_per_step)};
-    BOLIDE_TRY(runner_.step(std::span(&work, 1)));
+    BOLIDE_TRY(runner_.step(std::span(&work, 1), nullptr, request.cancel));
     timings->computed_tokens = sequence_.computed - keep;
+  }
+  return {};
+}
+
+Result<> Generator::compute_rest(const std::atomic<bool>* cancel) {
+  while (sequence_.computed < sequence_.size()) {
+    const Work work{&sequence_, std::min(sequence_.size() - sequence_.computed, runner_.options().tokens_per_step)};
+    BOLIDE_TRY(runner_.step(std::span(&work, 1), nullptr, cancel));
   }
   return {};
 }
@@ -166,9 +174,10 @@ Result<GenerateResult> Generator::generate(const GenerateRequest& request,
     const int64_t boundary = runner_.rope_switch();
     // Longrope rotates every key by the length at hand: crossing its boundary computes them all again.
     if (boundary > 0 && sequence_.rope_length <= boundary && sequence_.size() > boundary) sequence_.computed = 0;
-    while (sequence_.computed < sequence_.size()) {
-      const Work work{&sequence_, std::min(sequence_.size() - sequence_.computed, runner_.options().tokens_per_step)};
-      BOLIDE_TRY(runner_.step(std::span(&work, 1)));
+    if (auto done = compute_rest(request.cancel); !done) {
+      if (done.error().code != Code::kCancelled) return std::move(done).error();
+      result.finish = FinishReason::kCancelled;
+      break;
     }
   }
   show(filter.push(detokenizer.flush()));

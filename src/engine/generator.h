@@ -21,7 +21,7 @@ struct GenerateRequest {
   std::vector<int32_t> stop_ids;  // end-of-text ids
   std::vector<std::string> stop;  // strings; the text ends before the first
   uint64_t request = 0;
-  const std::atomic<bool>* cancel = nullptr;  // set from a signal handler: ends the answer after the running step
+  const std::atomic<bool>* cancel = nullptr;  // set from a signal handler: ends the answer within its running step
 };
 
 // Errors: a prompt of so many tokens has no room, with one of the answer, in `context` tokens; or there are none.
@@ -75,6 +75,8 @@ class Generator {
 
  private:
   Result<> prefill(const GenerateRequest& request, GenerateTimings* timings);
+  // The sequence's tokens that are not computed yet.
+  Result<> compute_rest(const std::atomic<bool>* cancel);
   // Submits the step after the one whose token is still to be read, if nothing of it can depend on that token but its
   // id. 0: not submitted.
   Result<Runner::Ticket> submit_ahead(const GenerateRequest& request, int32_t generated);

@@ -250,7 +250,8 @@ Result<> Runner::fetch_results(int64_t rows) {
   return stream_->record(*results.there);
 }
 
-Result<Runner::Ticket> Runner::submit(std::span<const Work> work, bool chained, const StepObserver* observer) {
+Result<Runner::Ticket> Runner::submit(std::span<const Work> work, bool chained, const StepObserver* observer,
+                                      const std::atomic<bool>* cancel) {
   SymbolValues sizes{{0, static_cast<int64_t>(work.size()), 0}};
   for (const Work& w : work) {
     sizes[Symbol::kTokens] += w.tokens;
@@ -277,8 +278,10 @@ Result<Runner::Ticket> Runner::submit(std::span<const Work> work, bool chained, 
   }
   rows_ = sizes[Symbol::kRows];
   logits_fetched_ = false;
-  auto done = replayed && observer == nullptr ? executor_->replay(*plan, plans_->graph(), batch_, *stream_)
-                                              : executor_->run(*plan, plans_->graph(), batch_, *stream_, observer);
+  if (options_.deferred) cancel = nullptr;  // all steps are sent at once; what was sent runs
+  auto done = replayed && observer == nullptr
+                  ? executor_->replay(*plan, plans_->graph(), batch_, *stream_)
+                  : executor_->run(*plan, plans_->graph(), batch_, *stream_, observer, cancel);
   if (!done) {
     const std::string& file = plans_->weights().label();
     return file.empty() ? std::move(done).error() : std::move(done).error().context(file);
@@ -319,9 +322,9 @@ Result<> Runner::settle() {
   return {};
 }
 
-Result<> Runner::step(std::span<const Work> work, const StepObserver* observer) {
+Result<> Runner::step(std::span<const Work> work, const StepObserver* observer, const std::atomic<bool>* cancel) {
   BOLIDE_TRY(settle());
-  auto ticket = submit(work, false, observer);
+  auto ticket = submit(work, false, observer, cancel);
   if (!ticket) {
     waited_ = submitted_;
     return std::move(ticket).error();

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <memory>
 #include <span>
 #include <vector>
@@ -56,15 +57,18 @@ class Runner {
 
   // One step: submit and wait. Afterwards `logits()`, `next()` and `logprobs()` have a row per work (or per token with
   // all_logits), and every sequence's `computed` has grown. On an error no sequence has changed but for blocks it may
-  // have gained.
-  Result<> step(std::span<const Work> work, const StepObserver* observer = nullptr);
+  // have gained. Error kCancelled: `cancel` was set, which is seen between the steps of the plan on a device whose work
+  // runs at once (others have little to wait for), and not with an observer.
+  Result<> step(std::span<const Work> work, const StepObserver* observer = nullptr,
+                const std::atomic<bool>* cancel = nullptr);
 
   // Enqueues a step; every sequence's `computed` grows at once. With `deferred` two steps may be under way, without it
   // one. `chained`: the ids of this step are what the last submitted one, with as many rows, will have drawn, row by
   // row: the sequences' last tokens are placeholders that the caller replaces after wait. No sequence may then need its
   // history for penalties.
   using Ticket = uint64_t;  // above 0
-  Result<Ticket> submit(std::span<const Work> work, bool chained = false, const StepObserver* observer = nullptr);
+  Result<Ticket> submit(std::span<const Work> work, bool chained = false, const StepObserver* observer = nullptr,
+                        const std::atomic<bool>* cancel = nullptr);
   // Until the step's results are there, for `next()` and `logprobs()`. Steps are waited for in order.
   Result<> wait(Ticket ticket);
   // Waits for what is under way and forgets its results. Errors: the device has failed.

@@ -21,9 +21,10 @@ using Path = std::filesystem::path;
 // Published files have up to 1.2 MB, most of it added tokens.
 constexpr uint64_t kTokenizerConfigBytesMax = 4u << 20;
 
+// What permission hides counts as there: opening it then says so.
 bool is_there(const Path& path) {
   std::error_code problem;
-  return std::filesystem::exists(path, problem);
+  return std::filesystem::exists(path, problem) || problem == std::errc::permission_denied;
 }
 
 // A file that may be missing; then the result is empty.
@@ -60,33 +61,33 @@ Error no_config(const Path& folder) {
                            folder.string()));
 }
 
+Error no_weights(const Path& folder) {
+  constexpr size_t kNamesMax = 5;
+  if (const auto others = files_ending(folder, ".safetensors"); !others.empty()) {
+    const std::vector<std::string> some(others.begin(), others.begin() + std::min(others.size(), kNamesMax));
+    return error(Code::kNotFound,
+                 fmt::format("{}: model.safetensors is missing, and there is no model.safetensors.index.json that says "
+                             "in which files the weights are; the folder has {}{}; if that is the whole model, rename "
+                             "it to model.safetensors",
+                             folder.string(), fmt::join(some, ", "), others.size() > kNamesMax ? ", ..." : ""));
+  }
+  for (const char* ending : {".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack"})
+    if (const auto old = files_ending(folder, ending); !old.empty())
+      return error(Code::kUnsupported,
+                   fmt::format("{}: has its weights in {}, a format that is not read; convert the model to safetensors "
+                               "(in Python: model.save_pretrained(folder, safe_serialization=True))",
+                               folder.string(), old.front()));
+  return error(Code::kNotFound, fmt::format("{}: has no safetensors file", folder.string()));
+}
+
 Result<std::shared_ptr<const WeightSource>> open_weights(const Path& folder) {
   const auto widen = [](auto source) { return std::shared_ptr<const WeightSource>(std::move(source)); };
   if (const Path index = folder / "model.safetensors.index.json"; is_there(index)) {
     BOLIDE_TRY(auto source, SafetensorsSource::open_index(index));
     return widen(std::move(source));
   }
-  Path file = folder / "model.safetensors";
-  if (!is_there(file)) {
-    const auto others = files_ending(folder, ".safetensors");
-    if (others.empty()) {
-      for (const char* ending : {".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack"})
-        if (const auto old = files_ending(folder, ending); !old.empty())
-          return error(
-              Code::kUnsupported,
-              fmt::format("{}: has its weights in {}, a format that is not read; convert the model to safetensors "
-                          "(in Python: model.save_pretrained(folder, safe_serialization=True))",
-                          folder.string(), old.front()));
-      return error(Code::kNotFound, fmt::format("{}: has no safetensors file", folder.string()));
-    }
-    if (others.size() > 1)
-      return error(
-          Code::kNotFound,
-          fmt::format("{}: has {} safetensors files, but no model.safetensors.index.json that says which belong "
-                      "together",
-                      folder.string(), others.size()));
-    file = folder / others.front();
-  }
+  const Path file = folder / "model.safetensors";
+  if (!is_there(file)) return no_weights(folder);
   BOLIDE_TRY(auto source, SafetensorsSource::open_file(file));
   return widen(std::move(source));
 }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdlib>
 
@@ -120,6 +121,25 @@ TEST(Load, SaysWhatIsWrongWithAPath) {
   expect(folder.path() / "pipe", "not a regular file");
 }
 
+// Root may read all: it becomes somebody else for a moment.
+TEST(Load, SaysThatPermissionIsMissing) {
+  const test::TemporaryFolder folder;
+  folder.write("model/config.json", kConfig);
+  folder.write("model/model.safetensors", tiny_weights());
+  const std::filesystem::path model = folder.path() / "model";
+  std::filesystem::permissions(folder.path(), std::filesystem::perms::all);
+  std::filesystem::permissions(model, std::filesystem::perms::none);
+  constexpr uid_t kNobody = 65534;
+  const bool root = ::geteuid() == 0;
+  if (root && ::seteuid(kNobody) != 0) GTEST_SKIP() << "root cannot become another user here";
+  const auto loaded = load_model(model);
+  ASSERT_EQ(root ? ::seteuid(0) : 0, 0);
+  std::filesystem::permissions(model, std::filesystem::perms::owner_all);
+  ASSERT_FALSE(loaded.has_value());
+  EXPECT_NE(loaded.error().text.find("config.json: cannot be opened: Permission denied"), std::string::npos)
+      << loaded.error().text;
+}
+
 TEST(Load, SaysWhatIsWrongWithAFolder) {
   const auto expect = [](const std::vector<std::pair<std::string, std::string>>& files, const std::string& words) {
     const test::TemporaryFolder folder;
@@ -139,7 +159,10 @@ TEST(Load, SaysWhatIsWrongWithAFolder) {
   expect({{"m.gguf", "x"}}, "m.gguf");
   expect({{"config.json", kConfig}}, "has no safetensors file");
   expect({{"config.json", kConfig}, {"pytorch_model.bin", "x"}}, "convert the model to safetensors");
-  expect({{"config.json", kConfig}, {"a.safetensors", weights}, {"b.safetensors", weights}}, "2 safetensors files");
+  expect({{"config.json", kConfig}, {"a.safetensors", weights}, {"b.safetensors", weights}},
+         "model.safetensors is missing, and there is no model.safetensors.index.json that says in which files the "
+         "weights are; the folder has a.safetensors, b.safetensors");
+  expect({{"config.json", kConfig}, {"golden.safetensors", weights}}, "model.safetensors is missing");
   expect({{"config.json", "[]"}, {"model.safetensors", weights}}, "expected an object");
   expect({{"config.json", pointer}, {"model.safetensors", weights}}, "config.json: is a Git LFS pointer");
   expect({{"config.json", kConfig}, {"model.safetensors", pointer}}, "model.safetensors: is a Git LFS pointer");

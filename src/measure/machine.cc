@@ -7,7 +7,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
-#include <fstream>
 #include <iterator>
 #include <memory>
 #include <optional>
@@ -15,6 +14,7 @@
 
 #include "base/bytes.h"
 #include "base/json_string.h"
+#include "base/memory.h"
 #include "measure/machine_kernels.h"
 #include "measure/report.h"
 
@@ -69,17 +69,6 @@ void fill(std::byte* data, int64_t bytes, uint64_t seed) {
     state ^= state << 17;
     std::memcpy(data + at, &state, 8);
   }
-}
-
-int64_t free_memory_bytes() {
-  std::ifstream file("/proc/meminfo");
-  for (std::string name, unit; file >> name;) {
-    int64_t kib = 0;
-    if (!(file >> kib)) break;
-    if (name == "MemAvailable:") return kib * 1024;
-    std::getline(file, unit);
-  }
-  return int64_t{1} << 30;
 }
 
 // One share of the work for each of `threads` threads; the seconds that took, and whether each share had its own
@@ -182,7 +171,7 @@ class Session {
     const int threads_max = workers_.threads();
     const int64_t unit = roofs::kReadUnit * 8 * threads_max * kParts;  // 8: the most streams
     const int64_t wanted = std::max<int64_t>(4 * cpu_.l3_bytes, int64_t{128} << 20);
-    const int64_t allowed = std::min(int64_t{4} << 30, free_memory_bytes() / 4);
+    const auto allowed = static_cast<int64_t>(std::min(size_t{4} << 30, available_memory_bytes() / 4));
     const int64_t bytes = std::max<int64_t>(std::min(wanted, allowed) / unit, 1) * unit;
     std::optional<Mapping> buffer = Mapping::make(bytes);
     if (!buffer) return;

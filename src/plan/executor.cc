@@ -117,10 +117,12 @@ Result<> Executor::Bound::launch(size_t step, Stream& stream) const {
   return std::move(done).error().context(describe(*graph, plan->steps[step].node));
 }
 
-Result<> Executor::Bound::launch_all(Stream& stream) const {
-  for (size_t i = 0; i < launches.size(); ++i)
+Result<> Executor::Bound::launch_all(Stream& stream, const std::atomic<bool>* cancel) const {
+  for (size_t i = 0; i < launches.size(); ++i) {
+    if (cancel != nullptr && cancel->load(std::memory_order_relaxed)) return error(Code::kCancelled, "cancelled");
     if (auto done = plan->steps[i].kernel->launch(launches[i], stream); !done)
       return std::move(done).error().context(describe(*graph, plan->steps[i].node));
+  }
   return {};
 }
 
@@ -171,13 +173,13 @@ Result<> Executor::observe_values(const Bound& bound, Stream& stream, const Step
 }
 
 Result<> Executor::run(const Plan& plan, const Graph& graph, const BatchInputs& batch, Stream& stream,
-                       const StepObserver* observer) {
+                       const StepObserver* observer, const std::atomic<bool>* cancel) {
   BOLIDE_TRY(reserve(plan.arena_bytes(), stream));
   if (loose_ == nullptr) loose_ = std::make_unique<Bound>();
   if (loose_->plan != &plan || loose_->sizes != batch.sizes) bind(*loose_, plan, graph, batch.sizes);
   loose_->set_batch(batch);
   last_ = loose_.get();
-  return observer == nullptr ? loose_->launch_all(stream) : observe(*loose_, stream, *observer);
+  return observer == nullptr ? loose_->launch_all(stream, cancel) : observe(*loose_, stream, *observer);
 }
 
 Result<> Executor::replay(const Plan& plan, const Graph& graph, const BatchInputs& batch, Stream& stream) {

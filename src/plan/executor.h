@@ -1,6 +1,7 @@
 // Executor: runs plans over one arena. Outside kernels a step costs a pointer read and a call.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <type_traits>
@@ -46,9 +47,10 @@ class Executor {
 
   // One execution of the plan for this batch, whose sizes are at most the plan's bucket. Grows the arena if the plan
   // needs more than any before; binds operands again only when plan or sizes changed. `batch` and what it points to
-  // must stay valid until the work has run.
+  // must stay valid until the work has run. Error kCancelled: `cancel` was set before a step of the plan; those before
+  // it have run. Without an observer only.
   Result<> run(const Plan& plan, const Graph& graph, const BatchInputs& batch, Stream& stream,
-               const StepObserver* observer = nullptr);
+               const StepObserver* observer = nullptr, const std::atomic<bool>* cancel = nullptr);
 
   // The same for batches that come again and again at the same addresses with the same sizes: the first replay launches
   // the plan's steps, the second captures them (Stream::capture), and those that follow launch what was captured. A
@@ -81,7 +83,7 @@ class Executor {
 
     void set_batch(const BatchInputs& batch);
     Result<> launch(size_t step, Stream& stream) const;
-    Result<> launch_all(Stream& stream) const;
+    Result<> launch_all(Stream& stream, const std::atomic<bool>* cancel = nullptr) const;
   };
 
   void bind(Bound& bound, const Plan& plan, const Graph& graph, const SymbolValues& sizes) const;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 
 #include "plan/executor.h"
@@ -297,6 +298,45 @@ TEST(WeightStore, NanIsRefusedWithTheTensorsName) {
     EXPECT_NE(set.error().text.find(vector ? "model.norm.weight" : "model.proj.weight"), std::string::npos)
         << set.error().text;
   }
+}
+
+std::atomic<bool> g_cancel{false};
+int g_launched = 0;
+
+// A step that takes long enough for a signal to come amid the plan.
+TEST(Executor, ACancellationIsSeenBetweenSteps) {
+  const Machine machine;
+  const RandomGraph random(7, 20);
+  PlanSet set = plan_set(random, machine, {{8, 1, 4}});
+  const auto selected = set.select({{3, 1, 2}});
+  ASSERT_TRUE(selected.has_value()) << selected.error().text;
+  Plan plan = **selected;
+  ASSERT_GT(plan.steps.size(), 6u);
+  Kernel counts, cancels;
+  counts.launch = [](const Launch&, Stream&) {
+    ++g_launched;
+    return Result<>();
+  };
+  cancels.launch = [](const Launch&, Stream&) {
+    ++g_launched;
+    g_cancel = true;
+    return Result<>();
+  };
+  for (Step& step : plan.steps) step.kernel = &counts;
+  plan.steps[4].kernel = &cancels;
+  std::mt19937 numbers(1);
+  const Inputs inputs(3, 2, numbers);
+  Executor executor;
+  g_cancel = false;
+  g_launched = 0;
+  const auto done = executor.run(plan, set.graph(), inputs.batch, *machine.stream, nullptr, &g_cancel);
+  ASSERT_FALSE(done.has_value());
+  EXPECT_EQ(done.error().code, Code::kCancelled);
+  EXPECT_EQ(g_launched, 5);
+  // Nobody asks: all of them.
+  g_launched = 0;
+  ASSERT_TRUE(executor.run(plan, set.graph(), inputs.batch, *machine.stream).has_value());
+  EXPECT_EQ(g_launched, static_cast<int>(plan.steps.size()));
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 
-#include <fstream>
+#include "base/memory.h"
 
 namespace bolide {
 
@@ -26,36 +26,20 @@ TensorView make_view(std::byte* data, DType dtype, const Shape& shape, const Qua
   return view;
 }
 
-namespace {
-
-// Memory that this machine, or the cgroup, can still give. Linux overcommits: without this check an absurd request
-// succeeds here and the process is killed later, when the pages are touched.
-size_t available_bytes() {
-  std::ifstream meminfo("/proc/meminfo");
-  std::string key;
-  size_t kib = 0;
-  std::string unit;
-  while (meminfo >> key >> kib) {
-    std::getline(meminfo, unit);
-    if (key == "MemAvailable:") return kib * 1024;
-  }
-  return SIZE_MAX;
-}
-
-}  // namespace
-
 Result<Buffer> Buffer::host(size_t bytes, Pages pages) {
   if (bytes == 0) return Buffer();
-  const auto refused = [&](size_t available) {
-    return error(Code::kOutOfMemory,
-                 fmt::format("{:.1f} MB of memory asked for, {:.1f} MB available", static_cast<double>(bytes) / 1e6,
-                             static_cast<double>(available) / 1e6));
-  };
+  const auto megabytes = [](size_t count) { return fmt::format("{:.1f} MB", static_cast<double>(count) / 1e6); };
+  // Linux overcommits: without this check an absurd request succeeds here and the process is killed later, when the
+  // pages are touched.
   if (bytes > (64u << 20)) {
-    if (const size_t available = available_bytes(); bytes > available) return refused(available);
+    if (const size_t available = available_memory_bytes(); bytes > available)
+      return error(Code::kOutOfMemory,
+                   fmt::format("{} of memory asked for, {} available", megabytes(bytes), megabytes(available)));
   }
   void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (data == MAP_FAILED) return refused(available_bytes());
+  if (data == MAP_FAILED)
+    return error(Code::kOutOfMemory, fmt::format("{} of memory asked for, and the system gives no more{}",
+                                                 megabytes(bytes), address_limit_note()));
   // What is read from end to end: with 4 KB pages a core under a hypervisor read 48 MB at 19 GB/s, with 2 MB pages at
   // 34 (AMD EPYC, family 25). A refusal only costs that speed.
   if (pages == Pages::kLarge && bytes >= (4u << 20)) ::madvise(data, bytes, MADV_HUGEPAGE);

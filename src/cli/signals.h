@@ -1,0 +1,16 @@
+// Signals that end the program: nothing unfinished stays behind, and a file that shrank under us is named.
+#pragma once
+
+namespace bolide::cli {
+
+// For SIGINT, SIGTERM, SIGHUP (where they are not ignored) and SIGBUS.
+void handle_signals();
+
+// Removes unfinished files and ends as a program does that this signal ended, so that a shell's loop ends too (exit
+// code 128 + signal there). Async-signal-safe.
+[[noreturn]] void end_by_signal(int signal);
+
+// True if whoever started the program wants this signal ignored (nohup, a job in the background).
+bool is_ignored(int signal);
+
+}  // namespace bolide::cli
