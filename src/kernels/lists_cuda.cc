@@ -14,15 +14,9 @@ namespace bolide {
 
 const KernelRegistry& cuda_kernels() {
   static const std::span<const Kernel> kLists[] = {
-      act_cuda_kernels(),
-      attention_cuda_kernels(),
-      embed_cuda_kernels(),
-      gather_rows_cuda_kernels(),
-      linear_cuda_kernels(),
-      moe_cuda_kernels(),
-      norm_cuda_kernels(),
-      rope_cuda_kernels(),
-      sample_cuda_kernels(),
+      act_cuda_kernels(),         attention_cuda_kernels(), embed_cuda_kernels(),
+      gather_rows_cuda_kernels(), linear_cuda_kernels(),    moe_cuda_kernels(),
+      norm_cuda_kernels(),        rope_cuda_kernels(),      sample_cuda_kernels(),
   };
   static const KernelRegistry kRegistry(kLists);
   return kRegistry;
