@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 
 #include "base/utf8.h"
 
@@ -61,18 +62,29 @@ int report(const Error& failure) {
 
 bool is_terminal(int descriptor) { return ::isatty(descriptor) == 1; }
 
+bool can_erase(int descriptor) {
+  const char* term = std::getenv("TERM");
+  const char* no_color = std::getenv("NO_COLOR");
+  const bool dumb = term != nullptr && std::string_view(term) == "dumb";
+  return !dumb && (no_color == nullptr || *no_color == '\0') && is_terminal(descriptor);
+}
+
 void ProgressLine::show(std::string_view text) {
   constexpr std::chrono::seconds kBetweenLines(10);
-  const std::string line = printable(text);
-  if (is_terminal(STDERR_FILENO)) {
-    std::fprintf(stderr, "\r\x1b[K%s", line.c_str());
-    shown_ = true;
-    return;
-  }
-  const auto now = std::chrono::steady_clock::now();
-  if (now - last_ < kBetweenLines) return;
+  constexpr std::chrono::milliseconds kBetweenUpdates(100);
+  const bool erases = can_erase(STDERR_FILENO);
+  const auto now = Clock::now();
+  if (now < begin_) return;
+  if (erases ? last_ && now - *last_ < kBetweenUpdates : now - last_.value_or(begin_) < kBetweenLines) return;
   last_ = now;
-  std::fprintf(stderr, "%s\n", line.c_str());
+  const std::string line = printable(text);
+  shown_ = erases;
+  std::fprintf(stderr, erases ? "\r\x1b[K%s" : "%s\n", line.c_str());
+}
+
+void PromptProgress::show(int32_t done, int32_t all) {
+  if (done < all) return line_.show(fmt::format("prompt: {}/{} tokens", done, all));
+  line_.clear();
 }
 
 void ProgressLine::clear() {

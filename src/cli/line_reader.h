@@ -4,7 +4,15 @@
 #include <optional>
 #include <string>
 
+#include "base/function_ref.h"
+
 namespace bolide::cli {
+
+// One message of lines: a line that ends in a backslash goes on in the next; a line of three double quotes begins a
+// block that the same line ends. std::nullopt: the lines ended; `unfinished` says that they did within a message, which
+// is dropped.
+using NextLine = FunctionRef<std::optional<std::string>(const char* prompt)>;
+std::optional<std::string> read_message(const char* prompt, NextLine next_line, bool* unfinished);
 
 class LineReader {
  public:
@@ -13,8 +21,8 @@ class LineReader {
   LineReader(const LineReader&) = delete;
   LineReader& operator=(const LineReader&) = delete;
 
-  // One message. A line that ends in a backslash goes on in the next; a line of three double quotes begins a block that
-  // the same line ends. std::nullopt: end of input (Ctrl-D). Ctrl-C gives an empty message.
+  // One message, as read_message has it. std::nullopt: end of input (Ctrl-D), or Ctrl-C; what of a message was typed
+  // before is dropped, with a line that says so.
   std::optional<std::string> read(const std::string& prompt);
 };
 

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 #include <new>
+#include <span>
 #include <system_error>
 
 #include "base/knobs.h"
@@ -65,9 +66,33 @@ std::string unknown_word(const CLI::App& command) {
                      near.empty() ? "" : fmt::format("; did you mean {}?", near));
 }
 
-int report_parse_error(const CLI::App& app, const CLI::ParseError& failure) {
+// "--flag=" with nothing behind it, of which CLI11 says that a value is missing.
+std::string empty_value(std::span<char* const> words) {
+  for (const std::string_view word : words.subspan(std::min<size_t>(1, words.size()))) {
+    if (word == "--") break;
+    if (word.starts_with("--") && word.find('=') + 1 == word.size())
+      return fmt::format("{:.80} has no text behind it: an empty one is not allowed", word);
+  }
+  return {};
+}
+
+// Names of files, folders and models: an empty one is an error that names the argument, before any work.
+void refuse_empty_names(CLI::App& app) {
+  const auto is_name = [](const CLI::Option& option) {
+    return option.get_positional() || option.check_name("--output") || option.check_name("--template-file") ||
+           option.check_name("--text");
+  };
+  for (CLI::Option* option : app.get_options())
+    if (is_name(*option))
+      option->check([](const std::string& text) -> std::string { return text.empty() ? "is empty; give a name" : ""; });
+  for (CLI::App* below : app.get_subcommands([](const CLI::App*) { return true; })) refuse_empty_names(*below);
+}
+
+int report_parse_error(const CLI::App& app, const CLI::ParseError& failure, std::span<char* const> words) {
   const CLI::App& command = given_command(app);
   std::string text = unknown_word(command);
+  if (text.empty() && failure.get_exit_code() == static_cast<int>(CLI::ExitCodes::ArgumentMismatch))
+    text = empty_value(words);
   if (text.empty()) text = failure.what();
   print_error(text);
   std::fprintf(stderr, "`%s --help` shows what there is\n", path_of(command).c_str());
@@ -114,12 +139,13 @@ int run_program(int argc, char** argv, const Version& version) {
   add_profile(app, outcome);
   add_eval(app, outcome);
   add_completion(app);
+  refuse_empty_names(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {
     outcome.code = app.exit(success);
   } catch (const CLI::ParseError& failure) {
-    outcome.code = report_parse_error(app, failure);
+    outcome.code = report_parse_error(app, failure, std::span(argv, static_cast<size_t>(argc)));
   } catch (const std::system_error& failure) {  // {fmt} throws it if standard output takes no more
     print_error(fmt::format("standard output cannot be written: {}", failure.code().message()));
     outcome.code = 1;
