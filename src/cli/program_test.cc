@@ -42,6 +42,7 @@ TEST(Program, NamesWhatItDoesNotKnow) {
   expect_refused({"run", "m", "--tempreature", "1"}, "has no flag \"--tempreature\"; did you mean --temperature?");
   expect_refused({"run", "m", "--zzzzzzzz=\x1b[31m"}, "has no flag \"--zzzzzzzz\"");
   expect_refused({"run", "m", "another"}, "has no further argument \"another\"");
+  expect_refused({"run", "m", "--", "-p", "hi"}, "has no further argument \"-p\"");
   expect_refused({"eval", "perplexty", "m", "f"}, "did you mean perplexity?");
 }
 
@@ -67,6 +68,7 @@ TEST(Program, RefusesEmptyNamesAndTexts) {
   expect_refused({"build", "m", "-o", ""}, "--output: is empty");
   expect_refused({"eval", "perplexity", "m", ""}, "file: is empty");
   expect_refused({"run", "m", "-p", "hi", "--stop="}, "--stop= has no text");
+  expect_refused({"run", "m", "--stop=", "-p", "hi"}, "--stop= has no text");
   expect_refused({"run", "m", "-p", "hi", "--stop", ""}, "an empty stop text is not allowed");
   expect_refused({"run", "m", "-p", "hi", "--template", ""}, "is empty");
 }
