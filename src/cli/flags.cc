@@ -70,12 +70,12 @@ bool can_erase(int descriptor) {
 }
 
 void ProgressLine::show(std::string_view text) {
-  constexpr std::chrono::seconds kBetweenLines(10);
+  const std::chrono::seconds between_lines(is_terminal(STDERR_FILENO) ? 2 : 10);
   constexpr std::chrono::milliseconds kBetweenUpdates(100);
   const bool erases = can_erase(STDERR_FILENO);
   const auto now = Clock::now();
   if (now < begin_) return;
-  if (erases ? last_ && now - *last_ < kBetweenUpdates : now - last_.value_or(begin_) < kBetweenLines) return;
+  if (erases ? last_ && now - *last_ < kBetweenUpdates : now - last_.value_or(begin_) < between_lines) return;
   last_ = now;
   const std::string line = printable(text);
   shown_ = erases;

@@ -27,8 +27,8 @@ int report(const Error& failure);
 Result<Model> open_with_progress(const std::string& path, const ModelOptions& options,
                                  const OutlineCheck* check = nullptr);
 
-// How far long work is, on standard error: on a terminal a line that calls replace, ten times a second at most;
-// elsewhere (a log, a terminal that cannot erase) a line of its own, every ten seconds at most, so that short work is
+// How far long work is, on standard error: on a terminal a line that calls replace, ten times a second at most; on one
+// that cannot erase a line of its own every two seconds at most, elsewhere (a log) every ten, so that short work is
 // silent there.
 class ProgressLine {
  public:
