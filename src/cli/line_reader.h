@@ -1,6 +1,7 @@
 // Lines of an interactive terminal, with editing and history (libedit).
 #pragma once
 
+#include <atomic>
 #include <optional>
 #include <string>
 
@@ -16,13 +17,14 @@ std::optional<std::string> read_message(const char* prompt, NextLine next_line, 
 
 class LineReader {
  public:
-  LineReader();
+  // `interrupted`: set by the handler of Ctrl-C, which then ends the line; must live as long as the reader.
+  explicit LineReader(const std::atomic<bool>& interrupted);
   ~LineReader();
   LineReader(const LineReader&) = delete;
   LineReader& operator=(const LineReader&) = delete;
 
   // One message, as read_message has it. std::nullopt: end of input (Ctrl-D), or Ctrl-C; what of a message was typed
-  // before is dropped, with a line that says so.
+  // before is dropped, with a line that says so; so are bytes that are no characters in the terminal's encoding.
   std::optional<std::string> read(const std::string& prompt);
 };
 

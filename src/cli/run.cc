@@ -239,7 +239,7 @@ Result<GenerateResult> answer(const Model& model, Generator& generator, Conversa
 Result<> converse(const CLI::App& app, const RunFlags& flags, Model& model, Conversation conversation) {
   if (!flags.system.empty()) conversation.add("system", flags.system);
   Generator generator(*model.runner, model.tokenizer);
-  LineReader reader;
+  LineReader reader(g_interrupted);
   std::fprintf(stderr, "%s, %s. Ctrl-C stops an answer, Ctrl-D ends.\n", printable(model.name).c_str(),
                model.device->info().name.c_str());
   bool first = true;
