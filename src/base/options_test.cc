@@ -134,5 +134,15 @@ TEST(Knobs, ReadsTheEnvironmentGivenToIt) {
   EXPECT_NE(list_knobs(*set).find("BOLIDE_LOG"), std::string::npos);
 }
 
+TEST(Knobs, PlainTextIsAskedForByTermOrNoColor) {
+  const auto wanted = [](const char* term, const char* no_color) {
+    return escapes_wanted([&](const char* name) { return std::string_view(name) == "TERM" ? term : no_color; });
+  };
+  EXPECT_TRUE(wanted(nullptr, nullptr));
+  EXPECT_TRUE(wanted("xterm", ""));
+  EXPECT_FALSE(wanted("dumb", nullptr));
+  EXPECT_FALSE(wanted("xterm", "1"));
+}
+
 }  // namespace
 }  // namespace bolide

@@ -4,8 +4,8 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <cstdlib>
 
+#include "base/knobs.h"
 #include "base/utf8.h"
 
 namespace bolide::cli {
@@ -63,10 +63,8 @@ int report(const Error& failure) {
 bool is_terminal(int descriptor) { return ::isatty(descriptor) == 1; }
 
 bool can_erase(int descriptor) {
-  const char* term = std::getenv("TERM");
-  const char* no_color = std::getenv("NO_COLOR");
-  const bool dumb = term != nullptr && std::string_view(term) == "dumb";
-  return !dumb && (no_color == nullptr || *no_color == '\0') && is_terminal(descriptor);
+  static const bool wanted = escapes_wanted();
+  return wanted && is_terminal(descriptor);
 }
 
 void ProgressLine::show(std::string_view text) {
