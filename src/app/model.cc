@@ -217,6 +217,14 @@ Result<> memory_suffices(const Read& read) {
   return KvCache::check(layout, *read.device, others);
 }
 
+// The positions that the model was made for, with the rotary scaling that its configuration adds to those of training.
+int64_t scaled_context(const ModelConfig& config, int64_t context_max) {
+  const auto rope = config.rope();
+  if (!rope || rope->type == RopeType::kDefault) return context_max;
+  const double scaled = static_cast<double>(rope->original_context) * rope->factor;
+  return std::max(context_max, static_cast<int64_t>(std::min(scaled, 1e15)));
+}
+
 Result<Read> read_model(const std::filesystem::path& path, const ModelOptions& options, const OutlineCheck* check) {
   BOLIDE_TRY(std::unique_ptr<Device> device, make_device(options));
   BOLIDE_TRY(Prepared prepared,
@@ -241,9 +249,9 @@ Result<Read> read_model(const std::filesystem::path& path, const ModelOptions& o
               {"threads", device->info().threads},
               {"context", runner.context},
               {"vocabulary", facts.vocab}});
-  if (runner.context > context_max)
+  if (const int64_t made_for = scaled_context(prepared.loaded.config, context_max); runner.context > made_for)
     log::warning("the context is longer than the model was made for: answers beyond may be poor",
-                 {{"context", runner.context}, {"made_for", context_max}, {"model", std::string_view(path.native())}});
+                 {{"context", runner.context}, {"made_for", made_for}, {"model", std::string_view(path.native())}});
   if (check != nullptr) BOLIDE_TRY((*check)({prepared.loaded, tokenizer, facts.vocab, runner.context}));
   const PlanSet::Limits limits{limits_of(runner, options.rows_max)};
   BOLIDE_TRY(

@@ -36,6 +36,23 @@ TEST(Warnings, AContextBeyondTheModelsOwn) {
   EXPECT_NE(lines[0].find("context=257 made_for=256"), std::string::npos) << lines[0];
 }
 
+TEST(Warnings, ScaledRotaryEmbeddingsReachFurther) {
+  ModelOptions options = exact_options();
+  for (const char* name : {"llama-rope-dynamic", "llama-rope-yarn"}) {
+    const ModelConfig config = open(name, options).config;
+    const auto rope = config.rope();
+    ASSERT_TRUE(rope.has_value());
+    const auto reach = static_cast<int32_t>(static_cast<double>(rope->original_context) * rope->factor);
+    Warnings warnings;
+    options.context = std::max(reach, static_cast<int32_t>(config.integer_or("max_position_embeddings", 0).value()));
+    open(name, options);
+    EXPECT_TRUE(warnings.lines.empty()) << name << ": " << warnings.lines[0];
+    ++options.context;
+    open(name, options);
+    EXPECT_EQ(warnings.lines.size(), 1u) << name;
+  }
+}
+
 TEST(Warnings, FarMoreThreadsThanCores) {
   ModelOptions options = exact_options();
   options.threads = 4 * detect_cpu().cores() + 1;
