@@ -2,7 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include "base/file.h"
+#include "base/utf8.h"
 
 namespace bolide {
 
@@ -52,6 +56,10 @@ Result<std::optional<ChatTemplate>> choose_template(const std::string& model_tem
   if (raw) return std::optional<ChatTemplate>();
   if (!file.empty()) {
     BOLIDE_TRY(std::string source, read_file(file, 4u << 20));
+    if (source.find_first_not_of(" \t\r\n") == std::string::npos)
+      return error(Code::kInvalid, fmt::format("{}: is empty, expected a chat template in Jinja", file));
+    if (const size_t at = utf8_invalid_at(source); at != kUtf8Valid || source.find('\0') != std::string::npos)
+      return error(Code::kInvalid, fmt::format("{}: is no text, expected a chat template in Jinja", file));
     BOLIDE_TRY(ChatTemplate parsed, ChatTemplate::parse(std::move(source), file));
     return std::optional(std::move(parsed));
   }
@@ -66,9 +74,14 @@ Result<nlohmann::ordered_json> template_variables(const std::vector<std::string>
     const size_t equals = flag.find('=');
     if (equals == std::string::npos || equals == 0)
       return error(Code::kInvalid, fmt::format("--template-arg {}: expected KEY=VALUE", flag));
-    const std::string value = flag.substr(equals + 1);
+    const std::string name = flag.substr(0, equals), value = flag.substr(equals + 1);
+    constexpr std::string_view kReserved[] = {"messages", "add_generation_prompt", "bos_token", "eos_token"};
+    if (std::find(std::begin(kReserved), std::end(kReserved), name) != std::end(kReserved))
+      return error(
+          Code::kInvalid,
+          fmt::format("--template-arg {}: the conversation and the model set this variable; choose another", name));
     auto parsed = nlohmann::ordered_json::parse(value, nullptr, /*allow_exceptions=*/false);
-    variables[flag.substr(0, equals)] = parsed.is_discarded() ? nlohmann::ordered_json(value) : std::move(parsed);
+    variables[name] = parsed.is_discarded() ? nlohmann::ordered_json(value) : std::move(parsed);
   }
   return variables;
 }

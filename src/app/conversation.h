@@ -43,7 +43,8 @@ class Conversation {
 Result<std::optional<ChatTemplate>> choose_template(const std::string& model_template, const std::string& model_file,
                                                     const std::string& file, bool raw);
 
-// "key=value" flags: a value that reads as JSON (true, 3, "x") is that, anything else a string.
+// "key=value" flags: a value that reads as JSON (true, 3, "x") is that, anything else a string. Errors: no "=", a
+// variable that Conversation sets itself.
 Result<nlohmann::ordered_json> template_variables(const std::vector<std::string>& flags);
 
 }  // namespace bolide

@@ -133,6 +133,23 @@ TEST(Generator, ReuseNeverMixesRotations) {
   }
 }
 
+TEST(Generator, TellsHowMuchOfThePromptIsDone) {
+  ModelOptions options = exact_options();
+  options.tokens_per_step = 32;
+  Model model = open("llama-bias", options);
+  Generator generator(*model.runner, model.tokenizer);
+  std::vector<int32_t> done;
+  const auto see = [&](int32_t tokens, int32_t all) {
+    EXPECT_EQ(all, 90);
+    done.push_back(tokens);
+  };
+  const FunctionRef<void(int32_t, int32_t)> on_prompt(see);
+  GenerateRequest whole = request(random_tokens(model, 90, 1), 1);
+  whole.on_prompt = &on_prompt;
+  generate(generator, whole);
+  EXPECT_EQ(done, (std::vector<int32_t>{32, 64, 90}));
+}
+
 TEST(Generator, AFullContextEndsTheAnswerAndATooLongPromptIsRefused) {
   ModelOptions options = exact_options();
   options.context = 32;
@@ -141,6 +158,9 @@ TEST(Generator, AFullContextEndsTheAnswerAndATooLongPromptIsRefused) {
   const auto full = generate(generator, request(random_tokens(model, 30, 1), -1));
   EXPECT_EQ(full.finish, FinishReason::kLength);
   EXPECT_EQ(full.tokens.size(), 2u);
+  EXPECT_TRUE(full.context_full);
+  EXPECT_FALSE(generate(generator, request(random_tokens(model, 30, 1), 1)).context_full);
+  EXPECT_FALSE(generate(generator, request(random_tokens(model, 30, 1), 2)).context_full);
   EXPECT_EQ(generate(generator, request(random_tokens(model, 31, 1), -1)).tokens.size(), 1u);
   for (const size_t length : {32, 33, 5000}) {
     const auto refused = generator.generate(request(random_tokens(model, length, 1), 1), [](std::string_view) {});

@@ -93,13 +93,30 @@ Result<Tokenizer> make_tokenizer(const LoadedModel& loaded) {
 
 Result<Graph> build_graph(const LoadedModel& loaded, ComputeMode dtype, int64_t* context_max) {
   BOLIDE_TRY(const Family* family, find_family(loaded.config));
+  log::debug("family", {{"name", std::string_view(family->name)}});
   BOLIDE_TRY(const DecoderSpec spec, family->parse(loaded.config));
   if (context_max != nullptr) *context_max = spec.context_max;
   return build_decoder(spec, *family, *loaded.weights, dtype);
 }
 
+namespace {
+
+// Threads that wait for each other at every step are slow where many share a core.
+void report_crowd(const DeviceInfo& device) {
+  constexpr int kThreadsPerCore = 4;
+  if (device.threads > kThreadsPerCore * device.cpu.cores())
+    log::warning("far more threads than cores: they will wait for each other",
+                 {{"threads", device.threads}, {"cores", device.cpu.cores()}});
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Device>> make_device(const ModelOptions& options) {
-  if (options.device == DeviceKind::kCpu) return make_cpu_device(options.threads, options.isa);
+  if (options.device == DeviceKind::kCpu) {
+    BOLIDE_TRY(auto device, make_cpu_device(options.threads, options.isa));
+    report_crowd(device->info());
+    return device;
+  }
   CudaOptions cuda = options.cuda;
   cuda.threads = options.threads;
   return make_cuda_device(cuda);
@@ -133,6 +150,8 @@ Result<Prepared> prepare_checkpoint(const std::filesystem::path& path, const Mod
   BOLIDE_TRY(fit_to_device(graph, options));
   const PassContext context{&kernels_for(options), &device};
   BOLIDE_TRY(std::vector<PassRecord> passes, run_passes(graph, default_passes(), context, options.skip_passes));
+  for (const PassRecord& pass : passes)
+    log::debug("pass", {{"name", pass.name}, {"rewrites", pass.rewrites}, {"ms", pass.ms}, {"skipped", pass.skipped}});
   return Prepared{std::move(loaded), std::move(graph), std::move(passes), {}, context_max};
 }
 
@@ -198,6 +217,14 @@ Result<> memory_suffices(const Read& read) {
   return KvCache::check(layout, *read.device, others);
 }
 
+// The positions that the model was made for, with the rotary scaling that its configuration adds to those of training.
+int64_t scaled_context(const ModelConfig& config, int64_t context_max) {
+  const auto rope = config.rope();
+  if (!rope || rope->type == RopeType::kDefault) return context_max;
+  const double scaled = static_cast<double>(rope->original_context) * rope->factor;
+  return std::max(context_max, static_cast<int64_t>(std::min(scaled, 1e15)));
+}
+
 Result<Read> read_model(const std::filesystem::path& path, const ModelOptions& options, const OutlineCheck* check) {
   BOLIDE_TRY(std::unique_ptr<Device> device, make_device(options));
   BOLIDE_TRY(Prepared prepared,
@@ -212,6 +239,19 @@ Result<Read> read_model(const std::filesystem::path& path, const ModelOptions& o
                                              "positions for {} and cannot go beyond: ask for no more",
                                              path.string(), options.context, facts.positions));
   const RunnerOptions runner = runner_options_of(options, context_max);
+  log::debug("model read",
+             {{"file", std::string_view(path.native())},
+              {"format", std::string_view(prepared.loaded.format)},
+              {"tensors_from", prepared.loaded.weights != nullptr ? std::string_view(prepared.loaded.weights->label())
+                                                                  : std::string_view(path.native())},
+              {"processor", std::string_view(device->info().name)},
+              {"isa", to_string(device->info().isa)},
+              {"threads", device->info().threads},
+              {"context", runner.context},
+              {"vocabulary", facts.vocab}});
+  if (const int64_t made_for = scaled_context(prepared.loaded.config, context_max); runner.context > made_for)
+    log::warning("the context is longer than the model was made for: answers beyond may be poor",
+                 {{"context", runner.context}, {"made_for", made_for}, {"model", std::string_view(path.native())}});
   if (check != nullptr) BOLIDE_TRY((*check)({prepared.loaded, tokenizer, facts.vocab, runner.context}));
   const PlanSet::Limits limits{limits_of(runner, options.rows_max)};
   BOLIDE_TRY(
@@ -252,6 +292,9 @@ Result<Model> open_model(const std::filesystem::path& path, const ModelOptions& 
   BOLIDE_TRY(PlanSet plans, PlanSet::make(std::move(prepared.graph), std::move(weights), kernels_for(options),
                                           device->info(), limits));
   const auto done = Clock::now();
+  log::debug("weights packed", {{"bytes", plans.weights().bytes()},
+                                {"copies_bytes", plans.weights().anonymous_bytes()},
+                                {"ms", ms_between(packing, done)}});
   BOLIDE_TRY(Runner runner, Runner::make(std::move(plans), runner_options, *device));
 
   std::vector<int32_t> stop_ids = stop_ids_of(loaded, tokenizer);

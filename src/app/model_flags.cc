@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 
 namespace bolide {
@@ -55,7 +56,10 @@ Result<ModelOptions> to_model_options(const ModelConfigFlags& flags) {
   std::string_view rest = flags.skip_passes;
   while (!rest.empty()) {
     const size_t comma = rest.find(',');
-    options.skip_passes.emplace(rest.substr(0, comma));
+    std::string_view name = rest.substr(0, comma);
+    name.remove_prefix(std::min(name.find_first_not_of(' '), name.size()));
+    name = name.substr(0, name.find_last_not_of(' ') + 1);
+    options.skip_passes.emplace(name);
     rest = comma == std::string_view::npos ? std::string_view() : rest.substr(comma + 1);
   }
   return options;

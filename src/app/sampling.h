@@ -25,7 +25,10 @@ struct SamplingFlags {
 };
 
 inline constexpr Option<SamplingFlags> kSamplingOptions[] = {
-    {"temperature", &SamplingFlags::temperature, {.min = 0, .max = 100}, "0: always the likeliest token"},
+    {"temperature",
+     &SamplingFlags::temperature,
+     {.min = 0, .max = 100},
+     "0: always the likeliest token; above: draws, the same for the same --seed"},
     {"top_k", &SamplingFlags::top_k, {.min = 0}, "draw from the k likeliest tokens; 0: all"},
     {"top_p", &SamplingFlags::top_p, {.min = 0, .max = 1}, "draw from the likeliest tokens that hold this probability"},
     {"min_p",
@@ -44,7 +47,7 @@ inline constexpr Option<SamplingFlags> kSamplingOptions[] = {
      &SamplingFlags::frequency_penalty,
      {.min = -100, .max = 100},
      "taken off for each time a token was generated"},
-    {"seed", &SamplingFlags::seed, {.min = 0}, "of the random draws"},
+    {"seed", &SamplingFlags::seed, {.min = 0}, "of the random draws: another seed, another answer"},
     {"max_tokens",
      &SamplingFlags::max_tokens,
      {.unit = "tokens", .min = 0},

@@ -23,8 +23,9 @@ std::vector<int32_t> random_tokens(int32_t count, int64_t vocab, uint64_t seed) 
 // Sequences that give their blocks back whatever happens.
 class Batch {
  public:
-  Batch(Runner& runner, const WorkloadOptions& options, int32_t tokens)
-      : runner_(runner), sequences_(static_cast<size_t>(options.batch)) {
+  // `prefilled` of the tokens are computed by prefill, the rest by the caller.
+  Batch(Runner& runner, const WorkloadOptions& options, int32_t tokens, int32_t prefilled)
+      : runner_(runner), all_(int64_t{options.batch} * prefilled), sequences_(static_cast<size_t>(options.batch)) {
     for (size_t i = 0; i < sequences_.size(); ++i) {
       sequences_[i].tokens = random_tokens(tokens, runner.vocab(), options.seed + i);
       sequences_[i].request = i;
@@ -36,17 +37,20 @@ class Batch {
   std::vector<Sequence>& sequences() { return sequences_; }
 
   // Computes every sequence's tokens up to `end`, one sequence after the other.
-  Result<> prefill(int32_t end, const StepObserver* observer) {
+  Result<> prefill(int32_t end, const StepObserver* observer, const WorkloadProgress* progress) {
     for (Sequence& sequence : sequences_)
       while (sequence.computed < end) {
         const Work work{&sequence, std::min(end - sequence.computed, runner_.options().tokens_per_step)};
         BOLIDE_TRY(runner_.step(std::span(&work, 1), observer));
+        done_ += work.tokens;
+        if (progress != nullptr) (*progress)(done_, all_);
       }
     return {};
   }
 
  private:
   Runner& runner_;
+  int64_t done_ = 0, all_;  // tokens of prefills
   std::vector<Sequence> sequences_;
 };
 
@@ -54,24 +58,26 @@ class Batch {
 
 Result<> size_context(const WorkloadOptions& workload, ModelOptions* options) {
   const int32_t tokens = workload.depth + std::max(workload.prompt, workload.generate);
-  if (options->context == 0) options->context = tokens + 1;
+  if (options->context == 0) options->context = std::max(tokens, 1);
   if (options->context >= tokens) return {};
   return error(Code::kInvalid,
                fmt::format("--context {}: the workload needs {} tokens; leave the flag out or ask for as many",
                            options->context, tokens));
 }
 
-Result<double> run_prompt(Model& model, const WorkloadOptions& options, const StepObserver* observer) {
-  Batch batch(*model.runner, options, options.depth + options.prompt);
-  BOLIDE_TRY(batch.prefill(options.depth, nullptr));
+Result<double> run_prompt(Model& model, const WorkloadOptions& options, const StepObserver* observer,
+                          const WorkloadProgress* progress) {
+  Batch batch(*model.runner, options, options.depth + options.prompt, options.depth + options.prompt);
+  BOLIDE_TRY(batch.prefill(options.depth, nullptr, progress));
   const auto start = Clock::now();
-  BOLIDE_TRY(batch.prefill(options.depth + options.prompt, observer));
+  BOLIDE_TRY(batch.prefill(options.depth + options.prompt, observer, progress));
   return seconds_since(start);
 }
 
-Result<double> run_decode(Model& model, const WorkloadOptions& options, const StepObserver* observer) {
-  Batch batch(*model.runner, options, options.depth + options.generate);
-  BOLIDE_TRY(batch.prefill(options.depth, nullptr));
+Result<double> run_decode(Model& model, const WorkloadOptions& options, const StepObserver* observer,
+                          const WorkloadProgress* progress) {
+  Batch batch(*model.runner, options, options.depth + options.generate, options.depth);
+  BOLIDE_TRY(batch.prefill(options.depth, nullptr, progress));
   std::vector<Work> work;
   for (Sequence& sequence : batch.sequences()) work.push_back({&sequence, 1});
   const auto start = Clock::now();

@@ -20,10 +20,15 @@ struct WorkloadOptions {
 // The context that the workload needs. Errors: options.context is set, and smaller.
 Result<> size_context(const WorkloadOptions& workload, ModelOptions* options);
 
+// Sees after each step of a prompt, or of the tokens beforehand, how many of all sequences' tokens are computed.
+using WorkloadProgress = FunctionRef<void(int64_t done, int64_t all)>;
+
 // Seconds of one prompt of each sequence, one after the other, to the first token of the last.
-Result<double> run_prompt(Model& model, const WorkloadOptions& options, const StepObserver* observer = nullptr);
+Result<double> run_prompt(Model& model, const WorkloadOptions& options, const StepObserver* observer = nullptr,
+                          const WorkloadProgress* progress = nullptr);
 // Seconds of `generate` steps of all sequences together.
-Result<double> run_decode(Model& model, const WorkloadOptions& options, const StepObserver* observer = nullptr);
+Result<double> run_decode(Model& model, const WorkloadOptions& options, const StepObserver* observer = nullptr,
+                          const WorkloadProgress* progress = nullptr);
 
 // Bytes and FLOPs of one prompt of one sequence, and of one decode step of the batch at its mean context.
 struct WorkloadCost {

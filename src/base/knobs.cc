@@ -30,6 +30,16 @@ Result<Knobs> read_knobs(FunctionRef<const char*(const char* variable)> environm
   return knobs;
 }
 
+bool escapes_wanted() {
+  return escapes_wanted([](const char* variable) -> const char* { return std::getenv(variable); });
+}
+
+bool escapes_wanted(FunctionRef<const char*(const char* variable)> environment) {
+  const char* term = environment("TERM");
+  const char* no_color = environment("NO_COLOR");
+  return (term == nullptr || std::string_view(term) != "dumb") && (no_color == nullptr || *no_color == '\0');
+}
+
 std::vector<std::filesystem::path> folders_of(const char* variable) {
   std::vector<std::filesystem::path> folders;
   const char* text = std::getenv(variable);

@@ -28,6 +28,10 @@ inline constexpr Option<Knobs> kKnobs[] = {
 Result<Knobs> read_knobs();
 Result<Knobs> read_knobs(FunctionRef<const char*(const char* variable)> environment);
 
+// False if the environment asks for plain text: TERM is "dumb", or NO_COLOR is set and not empty.
+bool escapes_wanted();
+bool escapes_wanted(FunctionRef<const char*(const char* variable)> environment);
+
 // The folders of a variable that holds a list of them separated by colons, such as PATH; empty if it is not set.
 std::vector<std::filesystem::path> folders_of(const char* variable);
 

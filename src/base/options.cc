@@ -16,12 +16,29 @@ namespace {
 
 constexpr size_t kShownMax = 80;  // bytes of a wrong value that an error repeats
 
+// An integer without a limit has that of its type.
+BoundOption with_limits_of_type(const BoundOption& option) {
+  BoundOption limited = option;
+  std::visit(
+      [&](const auto* value) {
+        using T = std::decay_t<decltype(*value)>;
+        if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>)
+          limited.limits.max = std::min(option.limits.max, static_cast<double>(std::numeric_limits<T>::max()));
+      },
+      option.value);
+  return limited;
+}
+
 Error wrong(const BoundOption& option, std::string_view given) {
-  const std::string range = range_text(option);
+  const std::string range = range_text(with_limits_of_type(option));
+  const std::string_view type = type_name(option);
   return error(Code::kInvalid,
-               fmt::format("{} is \"{}\"{}; give {}{}", option.name, given.substr(0, kShownMax),
-                           given.size() > kShownMax ? "..." : "", type_name(option),
-                           range.empty() || !option.limits.choices.empty() ? "" : fmt::format(", {}", range)));
+               fmt::format("{} is \"{}\"{}; give {}{}{}", option.name, given.substr(0, kShownMax),
+                           given.size() > kShownMax ? "..." : "",
+                           type == "integer"  ? "an "
+                           : type == "number" ? "a "
+                                              : "",
+                           type, range.empty() || !option.limits.choices.empty() ? "" : fmt::format(", {}", range)));
 }
 
 template <class Number>
@@ -87,6 +104,7 @@ Result<> store(const BoundOption& option, T* target, T value, std::string_view g
 }
 
 std::string limit_text(double limit) {
+  if (limit >= static_cast<double>(INT64_MAX)) return fmt::format("{}", INT64_MAX);
   return std::abs(limit) < 1e15 && limit == std::floor(limit) ? fmt::format("{}", static_cast<int64_t>(limit))
                                                               : fmt::format("{}", limit);
 }

@@ -58,14 +58,14 @@ TEST_F(OptionsTest, SetsEveryType) {
 }
 
 TEST_F(OptionsTest, ErrorsNameTheOptionAndTheRangeAndChangeNothing) {
-  EXPECT_EQ(failure("port", "70000"), "port is \"70000\"; give integer, 1 to 65535");
-  EXPECT_EQ(failure("port", "5000000000"), "port is \"5000000000\"; give integer, 1 to 65535");
-  EXPECT_EQ(failure("port", "80x"), "port is \"80x\"; give integer, 1 to 65535");
-  EXPECT_EQ(failure("port", "1KiB"), "port is \"1KiB\"; give integer, 1 to 65535");
-  EXPECT_EQ(failure("cache_bytes", "-1"), "cache_bytes is \"-1\"; give integer, at least 0 bytes");
+  EXPECT_EQ(failure("port", "70000"), "port is \"70000\"; give an integer, 1 to 65535");
+  EXPECT_EQ(failure("port", "5000000000"), "port is \"5000000000\"; give an integer, 1 to 65535");
+  EXPECT_EQ(failure("port", "80x"), "port is \"80x\"; give an integer, 1 to 65535");
+  EXPECT_EQ(failure("port", "1KiB"), "port is \"1KiB\"; give an integer, 1 to 65535");
+  EXPECT_EQ(failure("cache_bytes", "-1"), "cache_bytes is \"-1\"; give an integer, 0 to 9223372036854775807 bytes");
   EXPECT_EQ(failure("cache_bytes", "9000000000TiB"),
-            "cache_bytes is \"9000000000TiB\"; give integer, at least 0 bytes");
-  EXPECT_EQ(failure("temperature", "nan"), "temperature is \"nan\"; give number, 0 to 2");
+            "cache_bytes is \"9000000000TiB\"; give an integer, 0 to 9223372036854775807 bytes");
+  EXPECT_EQ(failure("temperature", "nan"), "temperature is \"nan\"; give a number, 0 to 2");
   EXPECT_EQ(failure("format", "xml"), "format is \"xml\"; give json|text");
   EXPECT_EQ(failure("format", ""), "format is \"\"; give json|text");
   EXPECT_EQ(failure("fast", "yes"), "fast is \"yes\"; give true|false");
@@ -92,11 +92,11 @@ TEST_F(OptionsTest, JsonErrorsNameTheKey) {
   };
   EXPECT_EQ(text(R"({"prot": 9})"), "there is no option \"prot\"; did you mean \"port\"?");
   EXPECT_EQ(text(R"({"zzzzzz": 9})"), "there is no option \"zzzzzz\"");
-  EXPECT_EQ(text(R"({"port": "9"})"), "port is \"9\"; give integer, 1 to 65535");
-  EXPECT_EQ(text(R"({"port": 1.5})"), "port is \"1.5\"; give integer, 1 to 65535");
-  EXPECT_EQ(text(R"({"port": [1, 2]})"), "port is \"a JSON array\"; give integer, 1 to 65535");
+  EXPECT_EQ(text(R"({"port": "9"})"), "port is \"9\"; give an integer, 1 to 65535");
+  EXPECT_EQ(text(R"({"port": 1.5})"), "port is \"1.5\"; give an integer, 1 to 65535");
+  EXPECT_EQ(text(R"({"port": [1, 2]})"), "port is \"a JSON array\"; give an integer, 1 to 65535");
   const std::string deep = "{\"port\": " + std::string(300000, '[') + std::string(300000, ']') + "}";
-  EXPECT_EQ(text(deep), "port is \"a JSON array\"; give integer, 1 to 65535");
+  EXPECT_EQ(text(deep), "port is \"a JSON array\"; give an integer, 1 to 65535");
   EXPECT_EQ(text(R"({"name": 7})"), "name is \"7\"; give text");
   EXPECT_EQ(text("[]"), "the configuration is not a JSON object, {\"name\": value, ...}");
   EXPECT_EQ(text("{"), "the configuration is not valid JSON");
@@ -132,6 +132,16 @@ TEST(Knobs, ReadsTheEnvironmentGivenToIt) {
   ASSERT_FALSE(wrong.has_value());
   EXPECT_EQ(wrong.error().text.substr(0, 19), "BOLIDE_LOG is \"loud") << wrong.error().text;
   EXPECT_NE(list_knobs(*set).find("BOLIDE_LOG"), std::string::npos);
+}
+
+TEST(Knobs, PlainTextIsAskedForByTermOrNoColor) {
+  const auto wanted = [](const char* term, const char* no_color) {
+    return escapes_wanted([&](const char* name) { return std::string_view(name) == "TERM" ? term : no_color; });
+  };
+  EXPECT_TRUE(wanted(nullptr, nullptr));
+  EXPECT_TRUE(wanted("xterm", ""));
+  EXPECT_FALSE(wanted("dumb", nullptr));
+  EXPECT_FALSE(wanted("xterm", "1"));
 }
 
 }  // namespace

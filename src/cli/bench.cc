@@ -1,6 +1,8 @@
 // bolide bench: prompt and decode speed, each by itself, against the machine's measured roofs.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -63,9 +65,15 @@ Result<Measured> measure(Model& model, const BenchFlags& flags) {
   const WorkloadOptions workload{flags.prompt, flags.generate, flags.batch, flags.depth, 1};
   std::vector<double> prompt, ttft, decode;
   ProgressLine line;
+  std::string stage;
   const auto progress = [&](std::string_view what, int32_t run) {
-    line.show(run == 0 ? fmt::format("{}: warming up", what) : fmt::format("{} {}/{}", what, run, flags.repeat));
+    stage = run == 0 ? fmt::format("{}: warming up", what) : fmt::format("{} {}/{}", what, run, flags.repeat);
+    line.show(stage);
   };
+  const auto show_tokens = [&](int64_t done, int64_t all) {
+    if (done < all) line.show(fmt::format("{}, {}/{} tokens", stage, done, all));
+  };
+  const WorkloadProgress on_tokens(show_tokens);
   GpuEnergy energy(*model.device);
   const auto per_token = [&](int32_t tokens) {
     const GpuSpent spent = energy.end();
@@ -75,7 +83,7 @@ Result<Measured> measure(Model& model, const BenchFlags& flags) {
   measured.driver = energy.driver();
   for (int32_t i = 0; flags.prompt > 0 && i <= flags.repeat; ++i) {
     progress("prompt", i);
-    BOLIDE_TRY(const double seconds, run_prompt(model, workload));
+    BOLIDE_TRY(const double seconds, run_prompt(model, workload, nullptr, &on_tokens));
     if (i == 0) energy.begin();
     if (i == 0) continue;  // warm-up: pages, plans, the pool
     prompt.push_back(flags.prompt * static_cast<double>(flags.batch) / seconds);
@@ -84,7 +92,7 @@ Result<Measured> measure(Model& model, const BenchFlags& flags) {
   if (!prompt.empty()) measured.prompt_joules_per_token = per_token(flags.prompt);
   for (int32_t i = 0; flags.generate > 0 && i <= flags.repeat; ++i) {
     progress("decode", i);
-    BOLIDE_TRY(const double seconds, run_decode(model, workload));
+    BOLIDE_TRY(const double seconds, run_decode(model, workload, nullptr, &on_tokens));
     if (i == 0) energy.begin();
     if (i == 0) continue;
     decode.push_back(flags.generate * static_cast<double>(flags.batch) / seconds);
@@ -165,10 +173,25 @@ void print_json(const BenchFlags& flags, const Model& model, const Measured& m, 
   std::cout << out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << std::endl;
 }
 
+// "; 64 % of int8 (...)", or nothing where the roof is not known.
 std::string share(const MachineRoofs* roofs, std::string_view name, int threads, double rate) {
   const Roof* roof = roofs == nullptr ? nullptr : roofs->find(name, threads);
   if (roof == nullptr || roof->rate.median <= 0) return "";
-  return fmt::format("{:.0f} % of {} ({:.1f} {})", 100 * rate / roof->rate.median, name, roof->rate.median, roof->unit);
+  return fmt::format("; {:.0f} % of {} ({:.1f} {})", 100 * rate / roof->rate.median, name, roof->rate.median,
+                     roof->unit);
+}
+
+// The roof of the arithmetic that most matrix products use. A processor without bf16 instructions computes in f32.
+std::string_view arithmetic_of(const Graph& graph, const MachineRoofs* roofs, int threads) {
+  std::array<int, enum_names(Compute{}).size()> counts{};
+  for (const NodeId id : graph.order()) {
+    if (const auto* linear = std::get_if<Linear>(&graph.node(id).op)) ++counts[static_cast<size_t>(linear->compute)];
+    if (const auto* moe = std::get_if<MoeFfn>(&graph.node(id).op)) ++counts[static_cast<size_t>(moe->compute)];
+  }
+  const auto most = static_cast<Compute>(std::max_element(counts.begin(), counts.end()) - counts.begin());
+  if (most == Compute::kInt8) return "int8";
+  const bool has_bf16 = roofs != nullptr && roofs->find("bf16", threads) != nullptr;
+  return most == Compute::kBF16 && has_bf16 ? "bf16" : "fp32";
 }
 
 void print_text(const BenchFlags& flags, const Model& model, const Measured& m, const MachineRoofs* roofs) {
@@ -181,14 +204,14 @@ void print_text(const BenchFlags& flags, const Model& model, const Measured& m, 
   if (flags.prompt > 0) {
     line(fmt::format("prompt {}", flags.prompt), m.prompt_tokens_per_s, "tokens/s");
     line("first token", m.ttft_ms, "ms");
-    fmt::print("{:<22}{:>10.1f} GFLOP/s; {}; {}\n", "", rates.prompt_gflops,
-               share(roofs, device.gpu.has_value() ? "bf16" : "fp32", device.threads, rates.prompt_gflops),
-               share(roofs, device.gpu.has_value() ? "fp8" : "int8", device.threads, rates.prompt_gflops));
+    const std::string_view arithmetic = arithmetic_of(model.runner->plans().graph(), roofs, device.threads);
+    fmt::print("{:<22}{:>10.1f} GFLOP/s{}\n", "", rates.prompt_gflops,
+               share(roofs, arithmetic, device.threads, rates.prompt_gflops));
   }
   if (flags.generate > 0) {
     line(fmt::format("decode {}{}", flags.generate, flags.batch > 1 ? fmt::format(" x {}", flags.batch) : ""),
          m.decode_tokens_per_s, "tokens/s");
-    fmt::print("{:<22}{:>10.1f} GB/s; {}\n", "", rates.decode_gbytes,
+    fmt::print("{:<22}{:>10.1f} GB/s{}\n", "", rates.decode_gbytes,
                share(roofs, "memory_read", device.threads, rates.decode_gbytes));
     if (m.gpu.has_value())
       fmt::print("{:<22}{:>10.4f} J/token; {:.0f} W of {:.0f}, {} MHz\n", "", m.decode_joules_per_token,

@@ -75,7 +75,9 @@ Result<> perplexity(const EvalFlags& flags) {
   BOLIDE_TRY(Model model, open_with_progress(flags.path, open, &check));
   ProgressLine line;
   const auto show = [&](const PerplexityProgress& p) {
-    line.show(fmt::format("window {}/{}, perplexity {:.4f}", p.windows_done, p.windows, p.perplexity));
+    line.show(fmt::format("window {}/{}{}{}", p.windows_done, p.windows,
+                          p.tokens_done > 0 ? fmt::format(", {}/{} tokens of the next", p.tokens_done, p.tokens) : "",
+                          std::isnan(p.perplexity) ? "" : fmt::format(", perplexity {:.4f}", p.perplexity)));
   };
   const FunctionRef<void(const PerplexityProgress&)> progress = show;
   BOLIDE_TRY(const PerplexityResult result, measure_perplexity(model, text, options, &progress).context(flags.other));
@@ -91,8 +93,8 @@ Result<> perplexity(const EvalFlags& flags) {
     std::cout << out.dump(-1, ' ', false, ordered_json::error_handler_t::replace) << std::endl;
     return {};
   }
-  fmt::print("perplexity {:.4f} +/- {:.4f}, {} tokens scored in {} windows of {}\n", result.perplexity,
-             result.standard_error, result.tokens, result.windows, flags.window);
+  fmt::print("perplexity {:.4f} +/- {:.4f}, {} tokens scored in {} window{} of {}\n", result.perplexity,
+             result.standard_error, result.tokens, result.windows, result.windows == 1 ? "" : "s", flags.window);
   return {};
 }
 
@@ -123,7 +125,7 @@ Result<> agree(const EvalFlags& flags, const std::string& text_file) {
   BOLIDE_TRY(Model model, open_with_progress(flags.path, open, &check));
   BOLIDE_TRY(Model reference, open_with_progress(flags.other, reference_open));
   ProgressLine line;
-  const auto show = [&](int64_t done, int64_t all) { line.show(fmt::format("window {}/{}", done, all)); };
+  const auto show = [&](int64_t done, int64_t all) { line.show(fmt::format("{}/{} tokens", done, all)); };
   const FunctionRef<void(int64_t, int64_t)> progress = show;
   BOLIDE_TRY(const AgreeResult result, measure_agreement(model, reference, text, options, &progress));
   line.clear();

@@ -5,6 +5,7 @@
 
 #include <cstdio>
 
+#include "base/knobs.h"
 #include "base/utf8.h"
 
 namespace bolide::cli {
@@ -61,18 +62,27 @@ int report(const Error& failure) {
 
 bool is_terminal(int descriptor) { return ::isatty(descriptor) == 1; }
 
+bool can_erase(int descriptor) {
+  static const bool wanted = escapes_wanted();
+  return wanted && is_terminal(descriptor);
+}
+
 void ProgressLine::show(std::string_view text) {
-  constexpr std::chrono::seconds kBetweenLines(10);
-  const std::string line = printable(text);
-  if (is_terminal(STDERR_FILENO)) {
-    std::fprintf(stderr, "\r\x1b[K%s", line.c_str());
-    shown_ = true;
-    return;
-  }
-  const auto now = std::chrono::steady_clock::now();
-  if (now - last_ < kBetweenLines) return;
+  const std::chrono::seconds between_lines(is_terminal(STDERR_FILENO) ? 2 : 10);
+  constexpr std::chrono::milliseconds kBetweenUpdates(100);
+  const bool erases = can_erase(STDERR_FILENO);
+  const auto now = Clock::now();
+  if (now < begin_) return;
+  if (erases ? last_ && now - *last_ < kBetweenUpdates : now - last_.value_or(begin_) < between_lines) return;
   last_ = now;
-  std::fprintf(stderr, "%s\n", line.c_str());
+  const std::string line = printable(text);
+  shown_ = erases;
+  std::fprintf(stderr, erases ? "\r\x1b[K%s" : "%s\n", line.c_str());
+}
+
+void PromptProgress::show(int32_t done, int32_t all) {
+  if (done < all) return line_.show(fmt::format("prompt: {}/{} tokens", done, all));
+  line_.clear();
 }
 
 void ProgressLine::clear() {

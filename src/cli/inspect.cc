@@ -5,6 +5,7 @@
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "app/conversation.h"
 #include "app/engine.h"
@@ -32,6 +33,13 @@ struct InspectFlags {
   std::vector<std::string> template_args;
   int32_t tokens_in_step = 1;
   bool graph = false, plan = false, tensors = false, chat = false, knobs = false, options = false, full = false;
+};
+
+constexpr Option<InspectFlags> kInspectOptions[] = {
+    {"tokens_in_step",
+     &InspectFlags::tokens_in_step,
+     {.min = 1, .max = 65536},
+     "with --plan: tokens of the step that is planned"},
 };
 
 // A tensor of a checkpoint, or a packed weight of an engine.
@@ -189,15 +197,47 @@ Result<> inspect_template(const LoadedModel& loaded, const InspectFlags& flags) 
   return {};
 }
 
+// What was asked for, one view after the other; with a heading each if they are several.
+class Views {
+ public:
+  explicit Views(int count) : several_(count > 1) {}
+  void begin(std::string_view heading) {
+    if (several_) fmt::print("{}--- {} ---\n", std::exchange(first_, false) ? "" : "\n", heading);
+  }
+
+ private:
+  bool several_, first_ = true;
+};
+
 Result<> inspect_loaded(const CLI::App& app, const InspectFlags& flags, const ModelOptions& options,
                         const Prepared& prepared) {
-  if (flags.graph && prepared.loaded.weights == nullptr)
-    return print_graph("as stored", prepared.graph, flags.full), ok();
-  if (flags.graph) return inspect_graph(prepared.loaded, options, flags.full);
-  if (flags.tensors) return print_tensors(prepared), ok();
-  if (app.count("--tokens") > 0) return inspect_tokens(prepared.loaded, flags.tokens);
-  if (flags.chat) return inspect_template(prepared.loaded, flags);
-  print_summary(prepared);
+  const bool tokens = app.count("--tokens") > 0;
+  const int asked = int{flags.graph} + int{flags.plan} + int{flags.tensors} + int{tokens} + int{flags.chat};
+  if (asked == 0) return print_summary(prepared), ok();
+  Views views(asked);
+  if (flags.graph) {
+    views.begin("graph");
+    if (prepared.loaded.weights == nullptr)
+      print_graph("as stored", prepared.graph, flags.full);
+    else
+      BOLIDE_TRY(inspect_graph(prepared.loaded, options, flags.full));
+  }
+  if (flags.plan) {
+    views.begin("plan");
+    BOLIDE_TRY(inspect_plan(flags.path, options, flags.tokens_in_step));
+  }
+  if (flags.tensors) {
+    views.begin("tensors");
+    print_tensors(prepared);
+  }
+  if (tokens) {
+    views.begin("tokens");
+    BOLIDE_TRY(inspect_tokens(prepared.loaded, flags.tokens));
+  }
+  if (flags.chat) {
+    views.begin("template");
+    BOLIDE_TRY(inspect_template(prepared.loaded, flags));
+  }
   return {};
 }
 
@@ -214,7 +254,6 @@ Result<> inspect(const CLI::App& app, const InspectFlags& flags) {
   }
   if (flags.path.empty()) return error(Code::kInvalid, "inspect needs a MODEL");
   BOLIDE_TRY(const ModelOptions options, to_model_options(flags.model));
-  if (flags.plan) return inspect_plan(flags.path, options, flags.tokens_in_step);
   if (is_engine(flags.path)) {
     BOLIDE_TRY(const Prepared engine, read_engine(flags.path, options));
     return inspect_loaded(app, flags, options, engine);
@@ -233,8 +272,8 @@ void add_inspect(CLI::App& app, Outcome& outcome) {
   command->add_flag("--graph", flags->graph, "operators per layer before and after each pass");
   command->add_flag("--full", flags->full, "with --graph: the whole graph as text");
   command->add_flag("--plan", flags->plan, "the kernel, packing, bytes and FLOPs of each step");
-  command->add_option("--tokens-in-step", flags->tokens_in_step, "with --plan: tokens of the step that is planned [1]")
-      ->check(CLI::Range(1, 65536));
+  const auto own = bind_options(*flags, kInspectOptions);
+  add_options(*command, own);
   command->add_flag("--tensors", flags->tensors, "every tensor with type and shape");
   command->add_option("--tokens", flags->tokens, "how this text is tokenised");
   command->add_flag("--template", flags->chat, "the chat template and a conversation rendered with it");

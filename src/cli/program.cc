@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 #include <new>
+#include <span>
 #include <system_error>
 
 #include "base/knobs.h"
@@ -46,11 +47,12 @@ const CLI::App& given_command(const CLI::App& app) {
 
 // The first word that the command does not know. CLI11 itself says "a subcommand is required", or lists all that
 // follow.
-std::string unknown_word(const CLI::App& command) {
-  const std::vector<std::string> extras = command.remaining();
-  if (extras.empty()) return {};
-  const std::string& word = extras.front();
-  const bool flag = word.starts_with('-') && word.size() > 1;
+std::string unknown_word(const CLI::App& app, const CLI::App& command) {
+  const std::vector<std::string> extras = command.remaining(), behind = app.remaining();
+  if (extras.empty() && behind.empty()) return {};
+  // Words behind "--" are left to the program itself, and are no flags.
+  const std::string& word = extras.empty() ? behind.front() : extras.front();
+  const bool flag = !extras.empty() && word.starts_with('-') && word.size() > 1;
   std::vector<std::string> known;
   if (flag) {
     for (const CLI::Option* option : command.get_options())
@@ -67,9 +69,38 @@ std::string unknown_word(const CLI::App& command) {
                      near.empty() ? "" : fmt::format("; did you mean {}?", near));
 }
 
+bool knows_flag(const CLI::App& app, const std::string& flag) {
+  if (app.get_option_no_throw(flag) != nullptr) return true;
+  const auto below = app.get_subcommands([](const CLI::App*) { return true; });
+  return std::any_of(below.begin(), below.end(), [&](const CLI::App* command) { return knows_flag(*command, flag); });
+}
+
+// The first "--flag=" with nothing behind it: CLI11 would take the next word, which is another flag perhaps.
+std::string empty_value(const CLI::App& app, std::span<char* const> words) {
+  for (const std::string_view word : words) {
+    if (word == "--") break;
+    if (word.starts_with("--") && word.find('=') + 1 == word.size() &&
+        knows_flag(app, std::string(word.substr(0, word.size() - 1))))
+      return fmt::format("{} has no text behind it: an empty one is not allowed", word);
+  }
+  return {};
+}
+
+// Names of files, folders and models: an empty one is an error that names the argument, before any work.
+void refuse_empty_names(CLI::App& app) {
+  const auto is_name = [](const CLI::Option& option) {
+    return option.get_positional() || option.check_name("--output") || option.check_name("--template-file") ||
+           option.check_name("--text");
+  };
+  for (CLI::Option* option : app.get_options())
+    if (is_name(*option))
+      option->check([](const std::string& text) -> std::string { return text.empty() ? "is empty; give a name" : ""; });
+  for (CLI::App* below : app.get_subcommands([](const CLI::App*) { return true; })) refuse_empty_names(*below);
+}
+
 int report_parse_error(const CLI::App& app, const CLI::ParseError& failure) {
   const CLI::App& command = given_command(app);
-  std::string text = unknown_word(command);
+  std::string text = unknown_word(app, command);
   if (text.empty()) text = failure.what();
   print_error(text);
   std::fprintf(stderr, "`%s --help` shows what there is\n", path_of(command).c_str());
@@ -119,7 +150,10 @@ int run_program(int argc, char** argv, const Version& version) {
   add_profile(app, outcome);
   add_eval(app, outcome);
   add_completion(app);
+  refuse_empty_names(app);
   try {
+    if (const std::string text = empty_value(app, std::span(argv, static_cast<size_t>(argc))); !text.empty())
+      throw CLI::ValidationError(text);
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {
     outcome.code = app.exit(success);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,7 @@ TEST(Program, NamesWhatItDoesNotKnow) {
   expect_refused({"run", "m", "--tempreature", "1"}, "has no flag \"--tempreature\"; did you mean --temperature?");
   expect_refused({"run", "m", "--zzzzzzzz=\x1b[31m"}, "has no flag \"--zzzzzzzz\"");
   expect_refused({"run", "m", "another"}, "has no further argument \"another\"");
+  expect_refused({"run", "m", "--", "-p", "hi"}, "has no further argument \"-p\"");
   expect_refused({"eval", "perplexty", "m", "f"}, "did you mean perplexity?");
 }
 
@@ -54,7 +56,46 @@ TEST(Program, NamesTheFlagAndItsRange) {
 }
 
 TEST(Program, TheLastOfARepeatedFlagCounts) {
-  expect_refused({"run", "/no/such/model", "--top-k", "1", "--top-k", "2", "-p", "a", "-p", "b"}, "/no/such/model");
+  expect_refused({"run", "/no/such/model", "--top-k", "1", "--top-k", "2", "-p", "a"}, "/no/such/model");
+}
+
+TEST(Program, RefusesFlagsThatContradictEachOther) {
+  expect_refused({"run", "/no/such/model", "-p", "a", "-p", "b"}, "-p is given 2 times");
+  for (const char* flag : {"--template", "--template-file", "--system", "--template-arg"})
+    expect_refused({"run", "/no/such/model", "-p", "a", "--raw", flag, "x=1"}, "--raw and --");
+}
+
+TEST(Program, RefusesEmptyNamesAndTexts) {
+  expect_refused({"run", ""}, "model: is empty");
+  expect_refused({"inspect", ""}, "model: is empty");
+  expect_refused({"build", "m", "-o", ""}, "--output: is empty");
+  expect_refused({"eval", "perplexity", "m", ""}, "file: is empty");
+  expect_refused({"run", "m", "-p", "hi", "--stop="}, "--stop= has no text");
+  expect_refused({"run", "m", "--stop=", "-p", "hi"}, "--stop= has no text");
+  expect_refused({"run", "m", "-p", "hi", "--stop", ""}, "an empty stop text is not allowed");
+  expect_refused({"run", "m", "-p", "hi", "--template", ""}, "is empty");
+}
+
+TEST(Program, SaysHowLargeANumberMayBe) {
+  expect_refused({"run", "m", "--seed", "18446744073709551615"}, "give an integer, 0 to 9223372036854775807");
+  expect_refused({"run", "m", "--max-tokens", "2147483648"}, "give an integer, 0 to 2147483647");
+  expect_refused({"inspect", "m", "--tokens-in-step", "0"}, "--tokens-in-step is \"0\"; give an integer, 1 to 65536");
+}
+
+TEST(Program, AConversationsOwnVariablesCannotBeReplaced) {
+  for (const char* name : {"messages", "add_generation_prompt", "bos_token", "eos_token"})
+    expect_refused({"run", "/no/such/model", "-p", "a", "--template-arg", std::string(name) + "=[]"},
+                   "set this variable");
+}
+
+TEST(Program, NamesTheTemplateFileThatIsNone) {
+  const auto file = std::filesystem::path(::testing::TempDir()) / "no_template.jinja";
+  for (const std::string& content :
+       {std::string(), std::string(" \n"), std::string("a\0b", 3), std::string("\xff\xfe")}) {
+    std::ofstream(file, std::ios::binary) << content;
+    expect_refused({"run", "/no/such/model", "-p", "a", "--template", file.string()}, file.string());
+  }
+  std::filesystem::remove(file);
 }
 
 TEST(Program, FindsTheRequestsFaultsBeforeItLoadsTheModel) {

@@ -9,8 +9,10 @@
 #include <cstring>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "app/conversation.h"
+#include "base/log.h"
 #include "base/utf8.h"
 #include "cli/cli.h"
 #include "cli/device_report.h"
@@ -123,16 +125,23 @@ Figures figures_of(const Model& model, const GenerateResult& result) {
           model.times.total_ms, memory ? memory->peak_bytes : 0};
 }
 
-void print_figures(const Model& model, const GenerateResult& result) {
+// `with_load`: loading happened once, so a conversation shows it once.
+void print_figures(const Model& model, const GenerateResult& result, bool with_load) {
   const Figures f = figures_of(model, result);
   const GenerateTimings& t = result.timings;
   const std::string peak = f.peak_bytes > 0 ? "; peak memory " + format_bytes(f.peak_bytes) : "";  // 0: not known
   std::fprintf(stderr, "%s\n",
                fmt::format("[prompt {} tokens, {:.1f} tokens/s; decode {} tokens, {:.1f} tokens/s; first token {:.1f} "
-                           "ms; load {:.1f} ms{}]",
+                           "ms{}{}]",
                            t.computed_tokens, f.prompt_tokens_per_s, t.generated_tokens, f.decode_tokens_per_s,
-                           f.ttft_ms, f.load_ms, peak)
+                           f.ttft_ms, with_load ? fmt::format("; load {:.1f} ms", f.load_ms) : "", peak)
                    .c_str());
+}
+
+void tell_if_cut(const GenerateResult& result, int32_t context) {
+  if (!result.context_full) return;
+  std::fprintf(stderr, "[the answer is cut: the context of %d tokens is full; a larger --context holds more]\n",
+               context);
 }
 
 void print_json(const Model& model, const GenerateResult& result) {
@@ -141,6 +150,7 @@ void print_json(const Model& model, const GenerateResult& result) {
   nlohmann::ordered_json out = {{"text", result.text},
                                 {"tokens", result.tokens},
                                 {"finish_reason", to_string(result.finish)},
+                                {"context_full", result.context_full},
                                 {"logprobs", result.logprobs},
                                 {"prompt_tokens", result.timings.prompt_tokens},
                                 {"computed_prompt_tokens", result.timings.computed_tokens},
@@ -186,21 +196,29 @@ Result<> answer_once(const CLI::App& app, const RunFlags& flags, Model& model, s
   GenerateRequest request = make_request(app, flags, model);
   request.prompt = std::move(prompt);
   Generator generator(*model.runner, model.tokenizer);
+  PromptProgress progress;
+  const auto show_prompt = [&](int32_t done, int32_t all) { progress.show(done, all); };
+  const FunctionRef<void(int32_t, int32_t)> on_prompt(show_prompt);
+  request.on_prompt = &on_prompt;
   const auto show = [&](std::string_view text) {
     if (!flags.json) show_answer(text);
   };
   g_answering = true;
   BOLIDE_TRY(const GenerateResult result, generator.generate(request, show));
+  progress.clear();
   if (flags.json) {
     print_json(model, result);
   } else {
     std::fputc('\n', stdout);
     std::fflush(stdout);
-    print_figures(model, result);
+    tell_if_cut(result, model.runner->options().context);
+    print_figures(model, result, /*with_load=*/true);
   }
   end_if_interrupted(result);
   return {};
 }
+
+bool is_blank(std::string_view text) { return text.find_first_not_of(" \t\r\n") == std::string_view::npos; }
 
 // Room that a conversation keeps for the answer when old turns must go.
 int32_t prompt_room(const RunFlags& flags, int32_t context) {
@@ -216,15 +234,20 @@ Result<GenerateResult> answer(const Model& model, Generator& generator, Conversa
   BOLIDE_TRY(request.prompt, conversation.encode(prompt_room(flags, context), &dropped));
   if (dropped > 0 && static_cast<int64_t>(request.prompt.size()) < context)
     std::fprintf(stderr, "[the context is full: the oldest %d messages were dropped]\n", dropped);
+  PromptProgress progress;
+  const auto show_prompt = [&](int32_t done, int32_t all) { progress.show(done, all); };
+  const FunctionRef<void(int32_t, int32_t)> on_prompt(show_prompt);
+  request.on_prompt = &on_prompt;
   return generator.generate(request, [](std::string_view text) { show_answer(text); });
 }
 
 Result<> converse(const CLI::App& app, const RunFlags& flags, Model& model, Conversation conversation) {
   if (!flags.system.empty()) conversation.add("system", flags.system);
   Generator generator(*model.runner, model.tokenizer);
-  LineReader reader;
+  LineReader reader(g_interrupted);
   std::fprintf(stderr, "%s, %s. Ctrl-C stops an answer, Ctrl-D ends.\n", printable(model.name).c_str(),
                model.device->info().name.c_str());
+  bool first = true;
   for (uint64_t turn = 0;; ++turn) {
     g_interrupted = false;
     const auto message = reader.read("> ");
@@ -234,7 +257,7 @@ Result<> converse(const CLI::App& app, const RunFlags& flags, Model& model, Conv
       continue;
     }
     g_stop = g_interrupted = false;
-    if (message->empty()) continue;
+    if (is_blank(*message)) continue;
     nlohmann::ordered_json before = conversation.messages();
     conversation.add("user", *message);
     GenerateRequest request = make_request(app, flags, model);
@@ -252,15 +275,30 @@ Result<> converse(const CLI::App& app, const RunFlags& flags, Model& model, Conv
     std::fputc('\n', stdout);
     std::fflush(stdout);
     if (result->finish == FinishReason::kCancelled) std::fprintf(stderr, "[stopped]\n");
-    print_figures(model, *result);
+    tell_if_cut(*result, model.runner->options().context);
+    print_figures(model, *result, std::exchange(first, false));
     conversation.add("assistant", result->text);
   }
   std::fputc('\n', stderr);
   return {};
 }
 
+// Flags that cannot all be meant.
+Result<> check_combination(const CLI::App& app, const RunFlags& flags) {
+  if (const size_t prompts = app.count("--prompt"); prompts > 1)
+    return error(Code::kInvalid, fmt::format("-p is given {} times: one prompt is answered", prompts));
+  for (const char* flag : {"--template", "--template-arg", "--system"})
+    if (flags.raw && app.count(flag) > 0)
+      return error(Code::kInvalid,
+                   fmt::format("--raw and {} contradict each other: --raw uses no chat template", flag));
+  for (const std::string& stop : flags.stop)
+    if (stop.empty()) return error(Code::kInvalid, "--stop: an empty stop text is not allowed");
+  return {};
+}
+
 Result<> run(const CLI::App& app, const RunFlags& flags) {
   BOLIDE_TRY(const ModelOptions options, to_model_options(flags.model));
+  BOLIDE_TRY(check_combination(app, flags));
   // What can be wrong with the request is found before the model is loaded.
   BOLIDE_TRY(auto chat_template, choose_template({}, {}, flags.template_file, flags.raw));
   BOLIDE_TRY(auto variables, template_variables(flags.template_args));
@@ -281,6 +319,9 @@ Result<> run(const CLI::App& app, const RunFlags& flags) {
     if (flags.template_file.empty()) {
       BOLIDE_TRY(chat_template, choose_template(loaded.chat_template, loaded.chat_template_file, {}, flags.raw));
     }
+    if (!chat_template.has_value() && !flags.raw)
+      log::warning("the model has no chat template, so it continues the text; --raw says that this is meant",
+                   {{"model", std::string_view(flags.path)}});
     if (!prompt) return {};
     BOLIDE_TRY(ids, encode_question(outline, flags, chat_template, variables, *prompt));
     return {};
@@ -305,7 +346,8 @@ void add_run(CLI::App& app, Outcome& outcome) {
       ->add_option("-p,--prompt", flags->prompt, "answer this and end; without it: standard input, or a conversation")
       ->take_last();
   command->add_option("--system", flags->system, "system message")->take_last();
-  command->add_flag("--raw", flags->raw, "no chat template: the model continues the prompt");
+  command->add_flag("--raw", flags->raw,
+                    "no chat template: the model continues the prompt; excludes --template and --system");
   command->add_option("--template,--template-file", flags->template_file, "Jinja file to use as the chat template")
       ->take_last();
   command->add_option("--template-arg", flags->template_args, "KEY=VALUE for the template (may be repeated)")

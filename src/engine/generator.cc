@@ -85,6 +85,7 @@ Result<> Generator::prefill(const GenerateRequest& request, GenerateTimings* tim
     const Work work{&sequence_, std::min(prompt_count - sequence_.computed, runner_.options().tokens_per_step)};
     BOLIDE_TRY(runner_.step(std::span(&work, 1), nullptr, request.cancel));
     timings->computed_tokens = sequence_.computed - keep;
+    if (request.on_prompt != nullptr) (*request.on_prompt)(sequence_.computed, prompt_count);
   }
   return {};
 }
@@ -170,7 +171,9 @@ Result<GenerateResult> Generator::generate(const GenerateRequest& request,
       continue;
     }
     sequence_.tokens.push_back(id);
-    if (sequence_.size() >= runner_.options().context || result.timings.generated_tokens == request.tokens_max) break;
+    if (result.timings.generated_tokens == request.tokens_max) break;
+    result.context_full = sequence_.size() >= runner_.options().context;
+    if (result.context_full) break;
     const int64_t boundary = runner_.rope_switch();
     // Longrope rotates every key by the length at hand: crossing its boundary computes them all again.
     if (boundary > 0 && sequence_.rope_length <= boundary && sequence_.size() > boundary) sequence_.computed = 0;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "engine/runner.h"
 #include "text/detokenizer.h"
 #include "text/tokenizer.h"
@@ -21,6 +22,8 @@ struct GenerateRequest {
   std::vector<int32_t> stop_ids;  // end-of-text ids
   std::vector<std::string> stop;  // strings; the text ends before the first
   uint64_t request = 0;
+  // Told after each step of the prompt how many of its tokens are computed.
+  const FunctionRef<void(int32_t done, int32_t all)>* on_prompt = nullptr;
   const std::atomic<bool>* cancel = nullptr;  // set from a signal handler: ends the answer within its running step
 };
 
@@ -43,6 +46,7 @@ struct GenerateResult {
   std::vector<int32_t> tokens;  // without the end-of-text token
   std::vector<float> logprobs;  // of each
   FinishReason finish = FinishReason::kStop;
+  bool context_full = false;  // why kLength: the context, not the request's tokens_max
   GenerateTimings timings;
 };
 

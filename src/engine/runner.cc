@@ -102,7 +102,8 @@ Result<KvLayout> cache_layout(const GraphFacts& facts, const RunnerOptions& opti
     return error(Code::kInvalid, fmt::format("--context {}: the KV cache would need {} blocks; ask for a smaller one",
                                              options.context, blocks));
   return KvLayout{facts.layers,         facts.kv_heads,   facts.head_dim,
-                  options.block_tokens, options.kv_dtype, static_cast<int32_t>(blocks)};
+                  options.block_tokens, options.kv_dtype, static_cast<int32_t>(blocks),
+                  options.context};
 }
 
 Result<Runner> Runner::make(PlanSet plans, const RunnerOptions& options, Device& device) {

@@ -44,6 +44,12 @@ Result<AgreeResult> measure_agreement(Model& model, Model& reference, std::strin
   double kl = 0;
   int64_t same = 0;
   std::vector<float> want;
+  const auto tokens_all = std::min(windows * options.window, static_cast<int64_t>(stream.ids.size()));
+  int64_t tokens_before = 0;  // of both models, in earlier windows
+  const auto step_done = [&](int32_t tokens) {
+    if (progress != nullptr) (*progress)(tokens_before + tokens, 2 * tokens_all);
+  };
+  const FunctionRef<void(int32_t)> on_step(step_done);
   for (int64_t w = 0; w < windows; ++w) {
     const size_t begin = static_cast<size_t>(w) * window;
     const auto ids = std::span(stream.ids).subspan(begin, std::min(window, stream.ids.size() - begin));
@@ -51,10 +57,13 @@ Result<AgreeResult> measure_agreement(Model& model, Model& reference, std::strin
     want.clear();
     BOLIDE_TRY(
         theirs
-            .run(ids, 0,
-                 [&](int32_t, std::span<const float> logits) { want.insert(want.end(), logits.begin(), logits.end()); })
+            .run(
+                ids, 0,
+                [&](int32_t, std::span<const float> logits) { want.insert(want.end(), logits.begin(), logits.end()); },
+                &on_step)
             .context("the reference"));
-    BOLIDE_TRY(ours.run(ids, 0, [&](int32_t position, std::span<const float> logits) {
+    tokens_before += static_cast<int64_t>(ids.size());
+    const auto compare = [&](int32_t position, std::span<const float> logits) {
       const auto row =
           std::span<const float>(want).subspan(static_cast<size_t>(position) * logits.size(), logits.size());
       const double divergence = kl_divergence(row, logits);
@@ -62,8 +71,9 @@ Result<AgreeResult> measure_agreement(Model& model, Model& reference, std::strin
       result.kl_max = std::max(result.kl_max, divergence);
       same += argmax(row) == argmax(logits) ? 1 : 0;
       ++result.tokens;
-    }));
-    if (progress != nullptr) (*progress)(w + 1, windows);
+    };
+    BOLIDE_TRY(ours.run(ids, 0, compare, &on_step));
+    tokens_before += static_cast<int64_t>(ids.size());
   }
   result.kl_mean = kl / static_cast<double>(result.tokens);
   result.top1 = static_cast<double>(same) / static_cast<double>(result.tokens);

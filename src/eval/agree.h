@@ -24,7 +24,7 @@ struct AgreeResult {
 void prepare_options(const AgreeOptions& options, ModelOptions* open);
 
 // Tokens are the reference's of the text. Errors: vocabularies of different sizes, an empty text.
-// `progress` gets windows done and windows.
+// `progress` gets after each step the tokens done, of both models, and all of them.
 Result<AgreeResult> measure_agreement(Model& model, Model& reference, std::string_view text,
                                       const AgreeOptions& options,
                                       const FunctionRef<void(int64_t, int64_t)>* progress = nullptr);

@@ -69,14 +69,22 @@ Result<PerplexityResult> measure_perplexity(Model& model, std::string_view text,
   for (int64_t w = 0; w < result.windows; ++w) {
     const auto ids = std::span(stream.ids).subspan(static_cast<size_t>(w) * window, window);
     if (stream.beginning.has_value()) ids[0] = *stream.beginning;
-    // Nothing follows the last token: it is not computed.
-    BOLIDE_TRY(runner.run(ids.first(window - 1), options.skip, [&](int32_t position, std::span<const float> logits) {
+    const auto tell = [&](int64_t windows_done, int32_t tokens_done) {
+      if (progress != nullptr)
+        (*progress)({windows_done, result.windows, tokens_done, options.window,
+                     std::exp(sum / static_cast<double>(result.tokens))});
+    };
+    const auto score = [&](int32_t position, std::span<const float> logits) {
       const double nll = -log_probability(logits, ids[static_cast<size_t>(position) + 1]);
       sum += nll;
       squares += nll * nll;
       ++result.tokens;
-    }));
-    if (progress != nullptr) (*progress)({w + 1, result.windows, std::exp(sum / static_cast<double>(result.tokens))});
+    };
+    const auto step_done = [&](int32_t tokens_done) { tell(w, tokens_done); };
+    const FunctionRef<void(int32_t)> on_step(step_done);
+    // Nothing follows the last token: it is not computed.
+    BOLIDE_TRY(runner.run(ids.first(window - 1), options.skip, score, &on_step));
+    tell(w + 1, 0);
   }
   const auto count = static_cast<double>(result.tokens);
   const double mean = sum / count, variance = std::max(squares / count - mean * mean, 0.);

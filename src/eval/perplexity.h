@@ -25,9 +25,11 @@ struct PerplexityResult {
   int64_t windows = 0;
 };
 
+// After each step.
 struct PerplexityProgress {
   int64_t windows_done = 0, windows = 0;
-  double perplexity = 0;  // so far
+  int32_t tokens_done = 0, tokens = 0;  // of the window at hand; none of it is done when a window has just ended
+  double perplexity = 0;                // so far; NaN before a token is scored
 };
 
 // The model options that a perplexity run needs: context, rows, sequences.

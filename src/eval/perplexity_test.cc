@@ -67,12 +67,17 @@ TEST(Perplexity, IsTheDefinition) {
   auto model = open_model(model_folder("llama-bias"), open);
   ASSERT_TRUE(model.has_value()) << model.error().text;
   const std::string text = opticks(2000);
-  int64_t steps = 0;
-  const auto count = [&](const PerplexityProgress& p) { steps = p.windows_done; };
+  int64_t steps = 0, inside = 0;
+  const auto count = [&](const PerplexityProgress& p) {
+    steps = p.windows_done;
+    EXPECT_EQ(p.tokens, options.window);
+    inside += p.tokens_done > 0 ? 1 : 0;
+  };
   const FunctionRef<void(const PerplexityProgress&)> progress = count;
   const auto result = measure_perplexity(*model, text, options, &progress);
   ASSERT_TRUE(result.has_value()) << result.error().text;
   EXPECT_EQ(steps, 3);
+  EXPECT_GE(inside, 6);  // the part that is not scored, and the rest, of each
   EXPECT_EQ(result->tokens, 3 * (48 - 17 - 1));
 
   open.rows_max = 64;

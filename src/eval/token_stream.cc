@@ -19,7 +19,8 @@ Result<TokenStream> tokenise(const Tokenizer& tokenizer, std::string_view text) 
 }
 
 Result<> WindowRunner::run(std::span<const int32_t> window, int32_t first,
-                           FunctionRef<void(int32_t, std::span<const float>)> see) {
+                           FunctionRef<void(int32_t, std::span<const float>)> see,
+                           const FunctionRef<void(int32_t)>* progress) {
   const auto size = static_cast<int32_t>(window.size());
   const auto rows_max = static_cast<int32_t>(runner_.plans().limits().sizes[Symbol::kRows]);
   Sequence sequence;
@@ -33,6 +34,7 @@ Result<> WindowRunner::run(std::span<const int32_t> window, int32_t first,
         wanted ? std::min(runner_.options().tokens_per_step, rows_max) : runner_.options().tokens_per_step;
     const Work work{&sequence, std::min(most, (wanted ? size : first) - begin), wanted};
     done = runner_.step(std::span(&work, 1));
+    if (done && progress != nullptr) (*progress)(sequence.computed);
     if (!done || !wanted) continue;
     const auto rows = runner_.logits();
     if (!rows) {

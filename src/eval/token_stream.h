@@ -26,7 +26,9 @@ class WindowRunner {
   explicit WindowRunner(Runner& runner) : runner_(runner) {}
 
   // The logits that follow tokens [first, window.size()) of the window, in order: `see(position, logits)` once each.
-  Result<> run(std::span<const int32_t> window, int32_t first, FunctionRef<void(int32_t, std::span<const float>)> see);
+  // `progress` is told after each step how many of the window's tokens are computed.
+  Result<> run(std::span<const int32_t> window, int32_t first, FunctionRef<void(int32_t, std::span<const float>)> see,
+               const FunctionRef<void(int32_t)>* progress = nullptr);
 
  private:
   Runner& runner_;

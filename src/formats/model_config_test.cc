@@ -196,6 +196,13 @@ TEST(ModelConfig, Quantisation) {
   expect(R"({"quant_method": "awq", "bits": 4, "group_size": 32, "version": "gemv"})", "gemv is not supported");
   expect(R"({"quant_method": "compressed-tensors", "format": "pack-quantized"})", "pack-quantized is not supported");
   expect(R"({"quant_method": "fp8", "weight_block_size": [128]})", "weight_block_size");
+  const auto inputs = [&](const std::string& fields) {
+    return R"({"quant_method": "compressed-tensors", "format": "float-quantized", "config_groups": {"group_0": {
+        "weights": {"type": "float", "num_bits": 8}, "input_activations": {"dynamic": true, )" +
+           fields + "}}}}";
+  };
+  expect(inputs(R"("num_bits": 4)"), "inputs rounded to 4 bits of type float are not supported");
+  expect(inputs(R"("type": "int", "num_bits": 8)"), "inputs rounded to 8 bits of type int are not supported");
 }
 
 }  // namespace

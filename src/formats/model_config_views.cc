@@ -244,6 +244,14 @@ Result<> read_compressed(const ModelConfig& from, QuantizationConfig& out) {
   BOLIDE_TRY(const auto inputs, group.object("input_activations"));
   BOLIDE_TRY(const auto dynamic, inputs.boolean_or("dynamic", false));
   BOLIDE_TRY(const auto input_strategy, inputs.string_or("strategy", "token"));
+  BOLIDE_TRY(const auto input_type, inputs.string_or("type", "float"));
+  BOLIDE_TRY(const auto input_bits, inputs.integer_or("num_bits", 8));
+  if (input_type != "float" || input_bits != 8)
+    return inputs.field_error("num_bits",
+                              fmt::format("inputs rounded to {} bits of type {:.20} are not supported; known are 8-bit "
+                                          "floats",
+                                          input_bits, input_type),
+                              Code::kUnsupported);
   if (!dynamic || input_strategy != "token")
     return inputs.field_error(
         "strategy", "inputs rounded by fixed scales are not supported; known is dynamic per token", Code::kUnsupported);

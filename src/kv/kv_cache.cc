@@ -21,14 +21,15 @@ Result<Buffer> reserve(const KvLayout& layout, Device& device, size_t others) {
     return error(
         Code::kInvalid,
         fmt::format("a KV cache of {} layers of {} heads of {} dims and {} blocks of {} tokens cannot be made; "
-                    "ask for a smaller --context",
-                    layout.layers, layout.kv_heads, layout.head_dim, layout.blocks, layout.block_tokens));
+                    "ask for a smaller {}",
+                    layout.layers, layout.kv_heads, layout.head_dim, layout.blocks, layout.block_tokens,
+                    layout.flag_at_fault()));
   const auto what = [&] {
-    return fmt::format("KV cache for {} tokens ({}, {:.1f} MB){}; a smaller --context{} needs less",
+    return fmt::format("KV cache for {} tokens ({}, {:.1f} MB){}; a smaller {}{} needs less",
                        int64_t{layout.blocks} * layout.block_tokens, to_string(layout.dtype),
                        static_cast<double>(bytes) / 1e6,
                        others == 0 ? "" : fmt::format(" and weights ({:.1f} MB)", static_cast<double>(others) / 1e6),
-                       layout.dtype == DType::kBF16 ? "" : " or --kv-type bf16");
+                       layout.flag_at_fault(), layout.dtype == DType::kBF16 ? "" : " or --kv-type bf16");
   };
   uint64_t sum = 0;
   if (add_overflows(bytes, uint64_t{others}, &sum)) sum = UINT64_MAX;

@@ -17,7 +17,12 @@ struct KvLayout {
   int32_t block_tokens = 16;  // P
   DType dtype = DType::kBF16;
   int32_t blocks = 0;
+  int32_t context = 0;  // tokens of a sequence, so that errors name what is too large; 0: unknown
 
+  // The flag that would need less memory when smaller: blocks larger than a sequence are mostly empty.
+  std::string_view flag_at_fault() const {
+    return context > 0 && block_tokens > context ? "--block-tokens" : "--context";
+  }
   // Bytes of all pools; false if a number is not positive or the bytes do not fit 64 bits.
   bool bytes(uint64_t* out) const;
 };

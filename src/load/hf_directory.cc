@@ -162,6 +162,9 @@ Result<LoadedModel> load_hf_directory(const Path& folder, const LoadOptions& opt
 
   BOLIDE_TRY(model.tokenizer.tokenizer_json, read_if_there(folder / "tokenizer.json"));
   BOLIDE_TRY(model.tokenizer.tokenizer_config_json, read_if_there(folder / "tokenizer_config.json"));
+  if (const Path path = folder / "tokenizer_config.json";
+      model.tokenizer.tokenizer_config_json.empty() && is_there(path))
+    return error(Code::kInvalid, fmt::format("{}: {}", path.string(), describe_json_error("")));
   BOLIDE_TRY(model.tokenizer.tokenizer_model, read_if_there(folder / "tokenizer.model"));
   BOLIDE_TRY(read_chat_template(folder, &model));
   return model;

@@ -98,6 +98,17 @@ TEST(Load, ReadsAMinimalFolder) {
   EXPECT_EQ(model->name, folder.path().filename());
 }
 
+TEST(Load, AnEmptyTokenizerConfigIsRefused) {
+  const test::TemporaryFolder folder;
+  folder.write("config.json", kConfig);
+  folder.write("model.safetensors", tiny_weights());
+  EXPECT_TRUE(load_model(folder.path()).has_value());
+  folder.write("tokenizer_config.json", "");
+  const auto model = load_model(folder.path());
+  ASSERT_FALSE(model.has_value());
+  EXPECT_NE(model.error().text.find("tokenizer_config.json: is empty"), std::string::npos) << model.error().text;
+}
+
 TEST(Load, SaysWhatIsWrongWithAPath) {
   const test::TemporaryFolder folder;
   const auto expect = [&](const std::filesystem::path& path, const std::string& words) {

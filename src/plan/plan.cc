@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/log.h"
+
 namespace bolide {
 namespace {
 
@@ -245,6 +247,11 @@ Result<const Plan*> PlanSet::select(const SymbolValues& sizes) {
   auto& plan = plans_[key];
   if (plan == nullptr) {
     BOLIDE_TRY(Plan made, make_plan(*graph_, weights_, *kernels_, *device_, SymbolValues{key}));
+    log::debug("plan made", {{"tokens", made.bucket[Symbol::kTokens]},
+                             {"sequences", made.bucket[Symbol::kSequences]},
+                             {"rows", made.bucket[Symbol::kRows]},
+                             {"steps", made.steps.size()},
+                             {"arena_bytes", made.arena_bytes()}});
     plan = std::make_unique<Plan>(std::move(made));
   }
   return plan.get();
