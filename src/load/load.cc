@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "formats/gguf.h"
+#include "formats/narrow_doubles.h"
 
 namespace bolide {
 namespace {
@@ -53,7 +54,11 @@ Result<LoadedModel> load_model(const std::filesystem::path& path, const LoadOpti
   std::error_code problem;
   const auto status = std::filesystem::status(path, problem);
   if (status.type() == std::filesystem::file_type::not_found || path.empty()) return missing(path);
-  if (std::filesystem::is_directory(status)) return load_hf_directory(path, options);
+  if (std::filesystem::is_directory(status)) {
+    BOLIDE_TRY(LoadedModel model, load_hf_directory(path, options));
+    model.weights = narrow_doubles(std::move(model.weights));
+    return model;
+  }
   // Pipes, LFS pointers and unreadable files are refused here, by name.
   BOLIDE_TRY(const auto file, MappedFile::open(path));
   if (!looks_like_gguf(file.bytes()) && !path.filename().string().ends_with(".gguf")) return wrong_file(path);
@@ -61,7 +66,9 @@ Result<LoadedModel> load_model(const std::filesystem::path& path, const LoadOpti
     return error(Code::kInvalid,
                  fmt::format("{}: a GGUF file has its configuration inside; another ({}) cannot be given",
                              path.string(), options.config.string()));
-  return load_gguf(path);
+  BOLIDE_TRY(LoadedModel model, load_gguf(path));
+  model.weights = narrow_doubles(std::move(model.weights));
+  return model;
 }
 
 }  // namespace bolide

@@ -98,6 +98,30 @@ TEST(Load, ReadsAMinimalFolder) {
   EXPECT_EQ(model->name, folder.path().filename());
 }
 
+TEST(Load, DoublesAreRoundedToFloats) {
+  const test::TemporaryFolder folder;
+  folder.write("config.json", kConfig);
+  const double values[] = {0.1, -2, 1e-50, 16777217};
+  std::string bytes;
+  for (const double v : values) bytes += test::raw<double>(v);
+  folder.write(
+      "model.safetensors",
+      test::safetensors_file(
+          fmt::format("{{{},{},{}}}", test::safetensors_entry("model.embed_tokens.weight", "F32", "[3,2]", 0, 24),
+                      test::safetensors_entry("model.norm.weight", "F32", "[2]", 24, 32),
+                      test::safetensors_entry("model.layers.0.mlp.up_proj.weight", "F64", "[2,2]", 32, 64)),
+          std::string(32, '\0') + bytes));
+  const auto model = load_model(folder.path());
+  ASSERT_TRUE(model.has_value()) << model.error().text;
+  EXPECT_EQ(model->weights->find("model.embed_tokens.weight")->dtype, DType::kF32);
+  EXPECT_EQ(model->weights->find("model.layers.0.mlp.up_proj.weight")->dtype, DType::kF32);
+  const auto weight = model->weights->open("model.layers.0.mlp.up_proj.weight");
+  ASSERT_TRUE(weight.has_value()) << weight.error().text;
+  ASSERT_EQ(weight->bytes.size(), 16u);
+  for (size_t i = 0; i < 4; ++i)
+    EXPECT_EQ(load_unaligned<float>(weight->bytes.data() + i * 4), static_cast<float>(values[i]));
+}
+
 TEST(Load, AnEmptyTokenizerConfigIsRefused) {
   const test::TemporaryFolder folder;
   folder.write("config.json", kConfig);
