@@ -110,17 +110,6 @@ Roofs measure_roofs(Workers& workers, const CpuInfo& cpu) {
   return roofs;
 }
 
-class PoolStream : public Stream {
- public:
-  explicit PoolStream(Workers& workers) : workers_(workers) {}
-  Result<> copy(TensorView, TensorView) override { return {}; }
-  Result<> synchronize() override { return {}; }
-  Workers& workers() override { return workers_; }
-
- private:
-  Workers& workers_;
-};
-
 Buffer random_weight(const ValueType& type, std::mt19937_64& random) {
   const int64_t n = type.dims[0].factor, k = type.dims[1].factor;
   Buffer buffer = *Buffer::host(row_bytes(type.dtype, type.quant, k) * static_cast<size_t>(n));
@@ -164,7 +153,8 @@ struct Options {
 };
 
 void bench(const Options& options, const Kernel& kernel, const ValueType& type, int64_t tokens, Compute compute,
-           const Roofs& roofs, Workers& workers) {
+           const Roofs& roofs, Stream& stream) {
+  Workers& workers = stream.workers();
   const int64_t n = type.dims[0].factor, k = type.dims[1].factor;
   const Op op = Linear{.compute = compute};
   SymbolValues sizes;
@@ -202,7 +192,6 @@ void bench(const Options& options, const Kernel& kernel, const ValueType& type, 
   std::normal_distribution<float> normal;
   for (float& v : x) v = normal(random);
   Buffer workspace = *Buffer::host(std::max<size_t>(64, kernel.workspace != nullptr ? kernel.workspace(problem) : 0));
-  PoolStream stream(workers);
   size_t turn = 0;
   const auto once = [&] {
     const TensorView views[] = {make_view(reinterpret_cast<std::byte*>(x.data()), DType::kF32, {tokens, k}),
@@ -260,7 +249,9 @@ int run(int argc, char** argv) {
       return fmt::print(stderr, "unknown option {}\n", flag), 2;
   }
   const CpuInfo cpu = detect_cpu();
-  Workers workers(options.threads);
+  const std::unique_ptr<Device> device = std::move(*make_cpu_device(options.threads, std::nullopt));
+  const std::unique_ptr<Stream> stream = std::move(*device->make_stream());
+  Workers& workers = stream->workers();
   if (options.threads == 1) g_clock = CLOCK_THREAD_CPUTIME_ID;
   const Roofs roofs = measure_roofs(workers, cpu);
   fmt::print(
@@ -282,7 +273,7 @@ int run(int argc, char** argv) {
       for (const std::string& tokens : options.tokens)
         for (const Kernel& kernel : linear_kernels())
           if (options.kernel.empty() ? kernel.name != "linear_ref" : kernel.name == options.kernel)
-            bench(options, kernel, type, std::atoll(tokens.c_str()), compute, roofs, workers);
+            bench(options, kernel, type, std::atoll(tokens.c_str()), compute, roofs, *stream);
     }
   }
   return 0;

@@ -51,7 +51,8 @@ std::vector<std::string> choices_in(const std::string& type) {
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-void collect(const CLI::App& app, const std::string& path, std::vector<std::string> names, std::vector<Command>* out) {
+void collect(const CLI::App& app, const std::string& path, const std::vector<std::string>& names,
+             std::vector<Command>* out) {
   Command command{path, {}, {}, {}, names};
   for (const CLI::Option* option : app.get_options()) {
     Flag flag;
@@ -72,7 +73,7 @@ void collect(const CLI::App& app, const std::string& path, std::vector<std::stri
   for (const CLI::App* sub : below) {
     auto deeper = names;
     deeper.push_back(sub->get_name());
-    collect(*sub, path + " " + sub->get_name(), std::move(deeper), out);
+    collect(*sub, fmt::format("{} {}", path, sub->get_name()), deeper, out);
   }
 }
 
@@ -145,7 +146,7 @@ std::string bash_script(const std::vector<Command>& commands) {
 
 std::string zsh_item(const std::string& name, const std::string& sentence) {
   std::string escaped;
-  for (const char c : name + "\n" + sentence) {
+  for (const char c : fmt::format("{}\n{}", name, sentence)) {
     if (c == '\n')
       escaped += ':';
     else
