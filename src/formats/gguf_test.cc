@@ -108,7 +108,7 @@ TEST(Gguf, KnowsEveryTensorType) {
 }
 
 TEST(Gguf, RefusesBadFiles) {
-  const auto expect = [](GgufBuilder file, const std::string& words) {
+  const auto expect = [](const GgufBuilder& file, const std::string& words) {
     const std::string problem = problem_of(file.build());
     EXPECT_NE(problem.find(words), std::string::npos) << "got \"" << problem << "\", expected \"" << words << "\"";
   };

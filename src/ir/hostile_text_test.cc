@@ -106,15 +106,16 @@ TEST(HostileText, Attributes) {
 
 TEST(HostileText, WeightsAndNames) {
   EXPECT_EQ(refusal("%0 = weight f32[4,8] a[0:1] + b[7:10]\n"), "");
+  constexpr const char* kTwoOfOneName =
+      "%0 = input x : f32[T,8]\n%1 = Activate(%0) {act=silu} : f32[T,8]  # a\n"
+      "%2 = Activate(%0) {act=relu} : f32[T,8]  # a\n";
   for (const char* bad :
        {"%0 = weight f32[4,8] a[0:1] + b[7:9]\n", "%0 = weight f32[T,8] a[0:4]\n", "%0 = weight f32[4,8] a[0:-4]\n",
         "%0 = weight f32[4,8] a[-4:0]\n", "%0 = weight f32[8] a[0:9]\n", "%0 = weight none a[0:1]\n",
         "%0 = weight f32[4,8] a[0:9223372036854775807] + a[0:9223372036854775807] + a[0:6]\n",
         "%0 = weight f32[1] a[0:1]\n%0 = weight f32[2] a[0:2]\n", "%0 = input x : f32[T,8]\n%1 = input x : f32[T,8]\n",
         "%0 = input x : f32[T,8]\noutput y = %0\noutput y = %0\n", "output y = %0\n", "output y = \n", "%0 = \n", "%",
-        "%0 = input x : f32[T,8]\n%1 = Activate(%0) {act=silu} : f32[T,8]  # a\n%2 = Activate(%0) {act=relu} : "
-        "f32[T,8]  # a\n",
-        "%0 = input x : f32[T,8]\n%1, %1 = Sample(%0) {} : i32[T], f32[T]  # a\n"})
+        kTwoOfOneName, "%0 = input x : f32[T,8]\n%1, %1 = Sample(%0) {} : i32[T], f32[T]  # a\n"})
     EXPECT_NE(refusal(bad), "") << bad;
 }
 

@@ -125,7 +125,8 @@ TEST(Act, ErrorOfEachElement) {
       std::mt19937_64 random(1);
       std::vector<Operand> in = {testing::random_operand(c.in[0], c.sizes, false, random)};
       std::vector<float> x(count);
-      for (int64_t i = 0; i < count; ++i) x[static_cast<size_t>(i)] = static_cast<float>(i - count / 2) * 2e-3f;
+      const int64_t middle = count / 2;
+      for (int64_t i = 0; i < count; ++i) x[static_cast<size_t>(i)] = static_cast<float>(i - middle) * 2e-3f;
       x[0] = -INFINITY, x[1] = NAN, x[2] = 0, x[3] = -0.f, x[4] = 1e-30f, x[5] = 3e38f, x[6] = -1e-38f, x[7] = -200;
       in[0].set_values(x);
       const std::vector<float> got = testing::run_once(kernel, c, in, 1)[0];
