@@ -252,10 +252,10 @@ Result<> read_sampling(const GgufHeader& header, const std::string& label, Gener
 
 Result<LoadedModel> load_gguf(const std::filesystem::path& file) {
   BOLIDE_TRY(auto source, GgufSource::open_file(file));
-  return load_gguf(std::move(source));
+  return load_gguf(source);
 }
 
-Result<LoadedModel> load_gguf(std::shared_ptr<const GgufSource> source) {
+Result<LoadedModel> load_gguf(const std::shared_ptr<const GgufSource>& source) {
   const GgufHeader& header = source->header();
   const std::string& label = source->label();
   BOLIDE_TRY(const auto name, header.string("general.architecture", label));

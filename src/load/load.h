@@ -49,7 +49,8 @@ Result<LoadedModel> load_model(const std::filesystem::path& path, const LoadOpti
 
 // The two formats; load_model chooses.
 Result<LoadedModel> load_gguf(const std::filesystem::path& file);
-Result<LoadedModel> load_gguf(std::shared_ptr<const GgufSource> source);  // `path` of the result is the source's label
+// `path` of the result is the source's label.
+Result<LoadedModel> load_gguf(const std::shared_ptr<const GgufSource>& source);
 Result<LoadedModel> load_hf_directory(const std::filesystem::path& folder, const LoadOptions& options);
 
 // Layers, heads, vocabulary and dims of `config`, which has the standard names, against the tensors that are there.

@@ -21,7 +21,7 @@ struct Weights {
   explicit Weights(std::mt19937& random) {
     std::vector<ValueType> types = {f32({}), {DType::kBF16}, {DType::kF16}};
     for (const QuantScheme* quant : block_schemes()) types.push_back({quant->code, quant});
-    for (ValueType type : types) {
+    for (const ValueType& type : types) {
       const auto rows = static_cast<int64_t>(1 + random() % 150);
       add(type, {rows, 256}, random);
       add(type, {static_cast<int64_t>(2 + random() % 4), static_cast<int64_t>(1 + random() % 40), 256}, random);

@@ -102,7 +102,11 @@ R strftime_now(Interpreter& in, const Value&, Args& args) {
       continue;
     }
     std::string directive = "%";
-    if (++i < given.size() && (given[i] == '-' || given[i] == '_')) directive += given[i++];
+    ++i;
+    if (i < given.size() && (given[i] == '-' || given[i] == '_')) {
+      directive += given[i];
+      ++i;
+    }
     if (i >= given.size()) return template_error("the format of strftime_now ends in '%'");
     directive += given[i];
     if (given[i] == 'f') {
