@@ -186,6 +186,7 @@ std::string_view arithmetic_of(const Graph& graph, const MachineRoofs* roofs, in
   std::array<int, enum_names(Compute{}).size()> counts{};
   for (const NodeId id : graph.order()) {
     if (const auto* linear = std::get_if<Linear>(&graph.node(id).op)) ++counts[static_cast<size_t>(linear->compute)];
+    if (const auto* qkv = std::get_if<QkvRope>(&graph.node(id).op)) ++counts[static_cast<size_t>(qkv->linear.compute)];
     if (const auto* moe = std::get_if<MoeFfn>(&graph.node(id).op)) ++counts[static_cast<size_t>(moe->compute)];
   }
   const auto most = static_cast<Compute>(std::max_element(counts.begin(), counts.end()) - counts.begin());

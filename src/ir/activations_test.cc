@@ -38,7 +38,7 @@ Graph decoder() {
   const ValueId v = add(Slice{0, 8}, {add(Linear{Compute::kBF16}, {n, wide}, "v")[0]}, "v.slice")[0];
   const auto written = add(RopeKvWrite{0, 2, 2, 4, rope}, {q_norm, k, v, positions}, "rope");
   const ValueId o = add(PagedAttention{0, 2, 2, 4}, {written[0], written[1]}, "attention")[0];
-  const ValueId sum = add(Linear{Compute::kBF16, {}, false, true}, {o, square, x}, "o.add")[0];
+  const ValueId sum = add(Linear{.compute = Compute::kBF16, .has_residual = true}, {o, square, x}, "o.add")[0];
   const auto both = add(AddRmsNorm{}, {sum, o, gain}, "mlp.norm.add");
   const ValueId act = add(GatedAct{}, {add(Linear{Compute::kBF16}, {both[1], wide}, "gate_up")[0]}, "act")[0];
   const ValueId act2 = add(Activate{}, {act}, "act2")[0];

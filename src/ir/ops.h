@@ -89,16 +89,40 @@ struct LayerNorm {
   float eps = 1e-5f;
   BOLIDE_OP(LayerNorm) { v("eps", s.eps); }
 };
-// (x [T, K], weight [N, K], bias [N] if has_bias, residual [T, N] if has_residual) -> x weight^T + bias + residual.
+// (x [T, K], weight [N, K], then those that there are: scale [N], bias [N], residual [T, N], gain [K]) ->
+// x weight^T * scale + bias + residual. `scale` belongs to weights of plain 8-bit codes: one number a row.
+// has_norm: x goes through RmsNorm with `gain` and `eps` first. gated: the weight's rows are gate|up, the result is
+// act(first half) * second half, [T, N / 2]; bias and scale belong to the halves, and there is no residual.
 struct Linear {
   Compute compute = Compute::kF32;
   InputRounding rounding = InputRounding::kNone;
+  bool has_scale = false;
   bool has_bias = false;
   bool has_residual = false;
+  bool has_norm = false;
+  float eps = 0;
+  bool gated = false;
+  ActKind act = ActKind::kSilu;  // if gated
   BOLIDE_OP(Linear) {
-    v("compute", s.compute), v("rounding", s.rounding), v("has_bias", s.has_bias), v("has_residual", s.has_residual);
+    v("compute", s.compute), v("rounding", s.rounding), v("has_scale", s.has_scale), v("has_bias", s.has_bias);
+    v("has_residual", s.has_residual), v("has_norm", s.has_norm), v("eps", s.eps), v("gated", s.gated), v("act", s.act);
   }
+  // A product and nothing that only some devices' kernels fuse with it.
+  bool is_plain() const { return !has_norm && !gated; }
 };
+// Where an input of a Linear is; -1 if it has none.
+struct LinearInputs {
+  int scale = -1, bias = -1, residual = -1, gain = -1;
+  int count = 2;
+};
+constexpr LinearInputs inputs_of(const Linear& op) {
+  LinearInputs at;
+  if (op.has_scale) at.scale = at.count++;
+  if (op.has_bias) at.bias = at.count++;
+  if (op.has_residual) at.residual = at.count++;
+  if (op.has_norm) at.gain = at.count++;
+  return at;
+}
 // (x [T, H*D], positions i32 [T]) -> [T, H*D].
 struct Rope {
   int64_t head_dim = 0;
@@ -119,6 +143,13 @@ struct RopeKvWrite {
     v("layer", s.layer), v("heads", s.heads), v("kv_heads", s.kv_heads), v("head_dim", s.head_dim);
     RopeSpec::fields(s.rope, v);
   }
+};
+// Linear, then RopeKvWrite of its result, whose columns are q|k|v: (the Linear's inputs, positions i32 [T]) -> (rotated
+// q [T, H*D], order edge). The Linear is neither gated nor has it a residual.
+struct QkvRope {
+  Linear linear;
+  RopeKvWrite rope;
+  BOLIDE_OP(QkvRope) { Linear::fields(s.linear, v), RopeKvWrite::fields(s.rope, v); }
 };
 // (q [T, H*D], order edge of the layer's write) -> [T, H*D]: causal softmax attention over the sequence's cached
 // tokens, H / G query heads to a kv head. window w > 0: a token sees itself and the w - 1 before it. softcap c > 0:
@@ -175,8 +206,8 @@ struct Sample {
 
 #undef BOLIDE_OP
 
-using Op = std::variant<Embed, RmsNorm, AddRmsNorm, LayerNorm, Linear, Rope, KvWrite, RopeKvWrite, PagedAttention,
-                        GatedAct, Activate, Add, MoeFfn, GatherRows, Slice, Sample>;
+using Op = std::variant<Embed, RmsNorm, AddRmsNorm, LayerNorm, Linear, Rope, KvWrite, RopeKvWrite, QkvRope,
+                        PagedAttention, GatedAct, Activate, Add, MoeFfn, GatherRows, Slice, Sample>;
 
 std::string_view op_name(const Op& op);
 

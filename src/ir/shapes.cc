@@ -118,18 +118,29 @@ Outs infer(const LayerNorm&, Types in, DType act) {
 }
 
 Outs infer(const Linear& op, Types in, DType act) {
-  BOLIDE_TRY(arity(in, 2 + size_t{op.has_bias} + size_t{op.has_residual}));
+  const LinearInputs at = inputs_of(op);
+  BOLIDE_TRY(arity(in, static_cast<size_t>(at.count)));
   BOLIDE_TRY(activations(in, 0, "x"));
   BOLIDE_TRY(matrix(in, 1, "weight"));
   BOLIDE_TRY(last_dim(in, 1, in[0].last(), "weight"));
-  const Dim n = in[1].dims[0];
-  if (op.has_bias) BOLIDE_TRY(vector(in, 2, n, "bias"));
-  if (op.has_residual) BOLIDE_TRY(activations(in, in.size() - 1, "residual"));
+  Dim n = in[1].dims[0];
+  if (op.has_scale) BOLIDE_TRY(vector(in, static_cast<size_t>(at.scale), n, "scale"));
+  if (op.has_bias) BOLIDE_TRY(vector(in, static_cast<size_t>(at.bias), n, "bias"));
+  if (op.has_residual) BOLIDE_TRY(activations(in, static_cast<size_t>(at.residual), "residual"));
+  if (op.has_norm) BOLIDE_TRY(vector(in, static_cast<size_t>(at.gain), in[0].last(), "gain"));
+  if (op.gated) {
+    if (op.has_residual) return misfit("a gated product has no residual");
+    if (n.factor % 2 != 0) return misfit(fmt::format("weight {} does not halve", to_string(in[1])));
+    n.factor /= 2;
+  }
   // Rows of logits (R) are what Sample reads, and sums belong to the residual stream.
   const bool wide = op.has_residual || in[0].dims[0] == Dim(Symbol::kRows);
   const ValueType out = of_type(wide ? DType::kF32 : act, {in[0].dims[0], n});
-  if (op.has_residual && in.back().dims != out.dims)
-    return misfit(fmt::format("residual is {}, the product {}", to_string(in.back()), to_string(out)));
+  if (op.has_residual) {
+    const ValueType& residual = in[static_cast<size_t>(at.residual)];
+    if (residual.dims != out.dims)
+      return misfit(fmt::format("residual is {}, the product {}", to_string(residual), to_string(out)));
+  }
   return std::vector{out};
 }
 
@@ -190,6 +201,26 @@ Outs infer(const RopeKvWrite& op, Types in, DType) {
   BOLIDE_TRY(same_rows(in, 0, 3, "q and positions"));
   BOLIDE_TRY(rope_fits(op.rope, op.head_dim));
   return std::vector{in[0], order_edge()};
+}
+
+Outs infer(const QkvRope& op, Types in, DType act) {
+  if (op.linear.gated || op.linear.has_residual) return misfit("the product is gated or has a residual");
+  BOLIDE_TRY(arity(in, static_cast<size_t>(inputs_of(op.linear).count) + 1));
+  BOLIDE_TRY(const std::vector<ValueType> product, infer(op.linear, in.first(in.size() - 1), act));
+  BOLIDE_TRY(of_tokens(in, 0, "x"));
+  const RopeKvWrite& rope = op.rope;
+  for (const int64_t size : {rope.heads, rope.kv_heads, rope.head_dim})
+    if (size <= 0 || size > kHeadsMax)
+      return misfit(fmt::format("{} and {} heads of {} dims: expected 1 to {} of each", rope.heads, rope.kv_heads,
+                                rope.head_dim, kHeadsMax));
+  if (product[0].last() != Dim((rope.heads + 2 * rope.kv_heads) * rope.head_dim))
+    return misfit(fmt::format("weight {} has not the rows of {} and twice {} heads of {} dims", to_string(in[1]),
+                              rope.heads, rope.kv_heads, rope.head_dim));
+  BOLIDE_TRY(layer(rope.layer));
+  BOLIDE_TRY(indices(in, in.size() - 1, "positions"));
+  BOLIDE_TRY(same_rows(in, 0, in.size() - 1, "x and positions"));
+  BOLIDE_TRY(rope_fits(rope.rope, rope.head_dim));
+  return std::vector{of_type(act, {in[0].dims[0], Dim(rope.heads * rope.head_dim)}), order_edge()};
 }
 
 Outs infer(const PagedAttention& op, Types in, DType) {
@@ -293,7 +324,9 @@ Cost cost_of(const Op& op, std::span<const ValueType> in, std::span<const ValueT
     cost.bytes = 0;
   } else if (std::holds_alternative<Embed>(op)) {
     cost.bytes = static_cast<double>(in[0].bytes(sizes)) + 2 * static_cast<double>(out[0].bytes(sizes));
-  } else if (std::holds_alternative<Linear>(op)) {
+  } else if (std::holds_alternative<Linear>(op) || std::holds_alternative<QkvRope>(op)) {
+    if (const auto* qkv = std::get_if<QkvRope>(&op))  // the cache's new rows, two bytes an element
+      cost.bytes += 4 * rows * static_cast<double>(qkv->rope.kv_heads * qkv->rope.head_dim);
     cost.flops = 2 * rows * static_cast<double>(in[1].dims[0].factor) * static_cast<double>(in[1].dims[1].factor);
   } else if (const auto* moe = std::get_if<MoeFfn>(&op)) {
     const double expert = 3 * static_cast<double>(in[3].dims[1].factor) * static_cast<double>(in[3].dims[2].factor);

@@ -42,11 +42,11 @@ Result<int> fuse_linear_add(Graph& graph, const PassContext& context) {
       if (linear < 0 || product == residual || users[static_cast<size_t>(product)].size() != 1) continue;
       if (is_output(graph, product)) continue;
       const auto* op = std::get_if<Linear>(&graph.node(linear).op);
-      if (op == nullptr || op->has_residual) continue;
+      if (op == nullptr || op->has_residual || op->gated) continue;
       Linear fused = *op;
       fused.has_residual = true;
       std::vector<ValueId> in = graph.node(linear).in;
-      in.push_back(residual);
+      in.insert(in.begin() + inputs_of(fused).residual, residual);
       std::vector<ValueType> types;
       for (const ValueId value : in) types.push_back(graph.type(value));
       if (!kernel_exists(context, graph, fused, types)) continue;

@@ -27,12 +27,14 @@ bool mergeable(const Graph& graph, NodeId a, NodeId b) {
   const ValueType &w = graph.type(x.in[1]), &v = graph.type(y.in[1]);
   if (w.dtype != v.dtype || w.quant != v.quant || w.dims[1] != v.dims[1]) return false;
   if (graph.value(x.in[1]).kind != ValueKind::kWeight || graph.value(y.in[1]).kind != ValueKind::kWeight) return false;
-  if (!std::get<Linear>(x.op).has_bias) return true;
-  return graph.type(x.in[2]).dtype == graph.type(y.in[2]).dtype && graph.value(x.in[2]).kind == ValueKind::kWeight &&
-         graph.value(y.in[2]).kind == ValueKind::kWeight;
+  for (size_t i = 2; i < x.in.size(); ++i)  // scale and bias
+    if (graph.type(x.in[i]).dtype != graph.type(y.in[i]).dtype || graph.value(x.in[i]).kind != ValueKind::kWeight ||
+        graph.value(y.in[i]).kind != ValueKind::kWeight)
+      return false;
+  return true;
 }
 
-// The stacked weight (or bias) of operand `i`.
+// The stacked weight, scale or bias: operand `i`.
 ValueId stack(Graph& graph, const std::vector<NodeId>& nodes, size_t i) {
   ValueType type = graph.type(graph.node(nodes[0]).in[i]);
   std::vector<WeightPart> parts;
@@ -54,8 +56,8 @@ ValueId stack(Graph& graph, const std::vector<NodeId>& nodes, size_t i) {
 
 Result<> merge(Graph& graph, const std::vector<NodeId>& nodes) {
   const Node first = graph.node(nodes[0]);
-  std::vector<ValueId> in = {first.in[0], stack(graph, nodes, 1)};
-  if (std::get<Linear>(first.op).has_bias) in.push_back(stack(graph, nodes, 2));
+  std::vector<ValueId> in = {first.in[0]};
+  for (size_t i = 1; i < first.in.size(); ++i) in.push_back(stack(graph, nodes, i));
   BOLIDE_TRY(const NodeId merged, graph.insert_before(nodes[0], first.op, in, merged_name(graph, nodes)));
   int64_t begin = 0;
   for (const NodeId id : nodes) {
@@ -80,7 +82,7 @@ Result<int> merge_linears(Graph& graph, const PassContext& context) {
     std::vector<NodeId> left;
     for (const NodeId id : readers) {
       const auto* linear = std::get_if<Linear>(&graph.node(id).op);
-      if (linear != nullptr && !linear->has_residual) left.push_back(id);
+      if (linear != nullptr && linear->is_plain() && !linear->has_residual) left.push_back(id);
     }
     while (left.size() > 1) {
       std::vector<NodeId> group = {left[0]}, rest;

@@ -51,6 +51,9 @@ Result<int> fuse_gated_act(Graph&, const PassContext&);
 Result<int> fuse_rope_kv_write(Graph&, const PassContext&);
 Result<int> fuse_add_norm(Graph&, const PassContext&);
 Result<int> fuse_linear_add(Graph&, const PassContext&);
+Result<int> fuse_norm_linear(Graph&, const PassContext&);
+Result<int> fuse_gated_linear(Graph&, const PassContext&);
+Result<int> fuse_qkv_rope(Graph&, const PassContext&);
 Result<int> simplify_slices(Graph&, const PassContext&);
 Result<int> remove_dead(Graph&, const PassContext&);
 

@@ -12,7 +12,7 @@ namespace {
 template <const ProductMethod& M>
 bool supports(const Problem& problem) {
   const auto* op = std::get_if<Linear>(problem.op);
-  return op != nullptr && problem.in[1].is_static() && problem.in[1].dims.size() == 2 &&
+  return op != nullptr && op->is_plain() && !op->has_scale && problem.in[1].is_static() && problem.in[1].dims.size() == 2 &&
          M.supports(problem.in[1], op->compute, *problem.device);
 }
 
@@ -38,10 +38,12 @@ Result<> launch(const Launch& launch, Stream& stream) {
   p.tokens = x.rows();
   p.x = x.as<const float>(), p.x_stride = x.row_stride;
   p.out = out.as<float>(), p.out_stride = out.row_stride;
-  if (op.has_bias) p.bias = launch.in[2].as<const float>();
+  const LinearInputs at = inputs_of(op);
+  if (op.has_bias) p.bias = launch.in[static_cast<size_t>(at.bias)].as<const float>();
   if (op.has_residual) {
-    p.residual = launch.in.back().as<const float>();
-    p.residual_stride = launch.in.back().row_stride;
+    const TensorView& residual = launch.in[static_cast<size_t>(at.residual)];
+    p.residual = residual.as<const float>();
+    p.residual_stride = residual.row_stride;
   }
   p.workspace = launch.workspace;
   if (p.tokens > 0) M.run(p, stream.workers());

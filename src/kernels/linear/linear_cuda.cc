@@ -12,9 +12,10 @@ constexpr int64_t kTokensForTiles = 17;
 
 bool supports(const Problem& problem) {
   const auto* op = attributes<Linear>(problem);
-  if (op == nullptr || !is_activation(problem.in[0].dtype) || !is_activation(problem.out[0].dtype)) return false;
-  if (op->has_bias && problem.in[2].dtype != DType::kF32) return false;
-  if (op->has_residual && !is_activation(problem.in.back().dtype)) return false;
+  if (op == nullptr || !op->is_plain() || op->has_scale || !is_activation(problem.in[0].dtype) || !is_activation(problem.out[0].dtype)) return false;
+  const LinearInputs at = inputs_of(*op);
+  if (op->has_bias && problem.in[static_cast<size_t>(at.bias)].dtype != DType::kF32) return false;
+  if (op->has_residual && !is_activation(problem.in[static_cast<size_t>(at.residual)].dtype)) return false;
   const ValueType& weight = problem.in[1];
   return weight_kind(weight.dtype, weight.quant) != WeightKind::kNone && weight.dims[0].factor <= INT32_MAX &&
          weight.dims[1].factor <= INT32_MAX;
@@ -36,8 +37,9 @@ Result<> launch(const Launch& launch, Stream& stream) {
   product.weight = weight_of(launch.in[1]);
   product.x = matrix_of(launch.in[0]);
   product.out = matrix_of(launch.out[0]);
-  if (op.has_bias) product.bias = launch.in[2].as<const float>();
-  if (op.has_residual) product.residual = matrix_of(launch.in.back());
+  const LinearInputs at = inputs_of(op);
+  if (op.has_bias) product.bias = launch.in[static_cast<size_t>(at.bias)].as<const float>();
+  if (op.has_residual) product.residual = matrix_of(launch.in[static_cast<size_t>(at.residual)]);
   if (const CudaInputRounding rounding = rounding_of(op, product.x.dtype); rounding.needed()) {
     const CudaMatrix rounded = rounding.matrix(launch.workspace.data(), product.x.rows, product.x.cols);
     BOLIDE_TRY(

@@ -12,7 +12,10 @@ namespace {
 
 constexpr int64_t kRowsPerChunk = 16;
 
-bool supports(const Problem& problem) { return std::holds_alternative<Linear>(*problem.op); }
+bool supports(const Problem& problem) {
+  const auto* op = std::get_if<Linear>(problem.op);
+  return op != nullptr && op->is_plain() && !op->has_scale;
+}
 
 Result<> launch(const Launch& launch, Stream& stream) {
   const auto& op = std::get<Linear>(*launch.op);
@@ -20,8 +23,9 @@ Result<> launch(const Launch& launch, Stream& stream) {
   const TensorView& weight = launch.in[1];
   const TensorView& out = launch.out[0];
   const int64_t tokens = x.rows(), k = x.cols(), n = weight.rows();
-  const float* bias = op.has_bias ? launch.in[2].as<float>() : nullptr;
-  const TensorView* residual = op.has_residual ? &launch.in.back() : nullptr;
+  const LinearInputs at = inputs_of(op);
+  const float* bias = op.has_bias ? launch.in[static_cast<size_t>(at.bias)].as<float>() : nullptr;
+  const TensorView* residual = op.has_residual ? &launch.in[static_cast<size_t>(at.residual)] : nullptr;
   const size_t bytes = row_bytes(weight.dtype, weight.quant, k);
 
   std::vector<double> rounded(static_cast<size_t>(tokens * k));
