@@ -1,24 +1,10 @@
 // A thread has four neighbours of a row where rows are aligned for that: bound by memory.
-#include "kernels/act/act_cuda_parts.h"
-#include "kernels/common/cuda_launch.cuh"
+#include "kernels/act/act_cuda.cuh"
 
 namespace bolide::cuda {
 namespace {
 
 constexpr int kThreads = 128;
-
-template <Elementwise kFunction>
-__device__ __forceinline__ float activate(float x) {
-  if constexpr (kFunction == Elementwise::kSilu) {
-    return x / (1.f + expf(-x));
-  } else if constexpr (kFunction == Elementwise::kGelu) {
-    return x * normcdff(x);
-  } else if constexpr (kFunction == Elementwise::kGeluTanh) {  // 0.5 x (1 + tanh y) = x / (1 + exp(-2 y))
-    return x / (1.f + expf(-x * fmaf(x * x, 0.0713548162726f, 1.5957691216057f)));
-  } else {
-    return x < 0.f ? 0.f : x;
-  }
-}
 
 template <class T>
 struct Rows {

@@ -1,0 +1,64 @@
+// What gemv_cuda.cc and the .cu files of products of few tokens share.
+#pragma once
+
+#include "kernels/act/act_cuda_parts.h"
+#include "kernels/common/cuda_target.h"
+#include "kernels/rope/rope_cuda_parts.h"
+
+namespace bolide::cuda {
+
+inline constexpr int kGemvTokensMax = 16;
+
+// How the codes of a weight lie: rows of 16-byte multiples, and for W4 a plane of group constants behind them.
+enum class GemvFormat : uint8_t {
+  kBF16,     // rows as the checkpoint has them
+  kF8E4M3,   // the same, with a scale a row
+  kInt8,     // the same
+  kW4G128,   // gemv_layout.h
+  kW4G32,
+};
+
+struct GemvWeight {
+  GemvFormat format = GemvFormat::kBF16;
+  const void* codes = nullptr;
+  const void* groups = nullptr;  // W4: [rows, k / 128] constants of a window
+  int64_t rows = 0, k = 0;
+};
+
+// x [T, K], T <= 16: RmsNorm if gain is set, product, scale, bias, then one of
+//   kRows    + residual, stored
+//   kHalves  act(first half of the rows) * second half
+//   kHeads   rotary embedding of q and k; q stored, k and v into the cache
+struct GemvWork {
+  GemvWeight weight;
+  CudaMatrix x;  // f32 with gain, bf16 without; rows 16-byte aligned
+  const float* gain = nullptr;
+  float eps = 0;
+  const float* scale = nullptr;
+  const float* bias = nullptr;
+  CudaMatrix residual;  // f32 or bf16; data null: none
+  CudaMatrix out;       // f32 or bf16
+  enum class Pairs : uint8_t { kRows, kHalves, kHeads } pairs = Pairs::kRows;
+  Elementwise act = Elementwise::kSilu;
+  // kHeads
+  const int32_t* positions = nullptr;
+  int heads = 0, head_dim = 0;
+  KvPools pools;
+  const RopeParameters* rope = nullptr;
+};
+
+// True if x goes through shared memory, as a norm wants: it must fit.
+inline constexpr int64_t kGemvSharedXMax = 64 << 10;
+inline bool gemv_shares_x(const GemvWork& work) {
+  return work.gain != nullptr || work.x.rows * work.x.cols * 2 <= kGemvSharedXMax;
+}
+
+int gemv(const CudaTarget& target, const GemvWork& work);
+
+// Of their formats; gemv chooses.
+int gemv_bf16(const CudaTarget& target, const GemvWork& work);
+int gemv_f8(const CudaTarget& target, const GemvWork& work);
+int gemv_int8(const CudaTarget& target, const GemvWork& work);
+int gemv_w4(const CudaTarget& target, const GemvWork& work);
+
+}  // namespace bolide::cuda
