@@ -5,7 +5,7 @@
 namespace bolide {
 namespace {
 
-DeviceInfo a_gpu() {
+DeviceInfo a_gpu(int64_t cublaslt_version) {
   DeviceInfo info = (*make_cpu_device(1, std::nullopt))->info();
   info.id = {DeviceKind::kCuda, 0};
   info.name = "a GPU of sm_90";
@@ -15,7 +15,8 @@ DeviceInfo a_gpu() {
                      .shared_bytes_block = 232448,
                      .shared_bytes_multiprocessor = 233472,
                      .l2_bytes = 50 << 20,
-                     .memory_bytes = int64_t{80} << 30};
+                     .memory_bytes = int64_t{80} << 30,
+                     .cublaslt_version = cublaslt_version};
   return info;
 }
 
@@ -23,14 +24,19 @@ TEST(GpuPlans, EveryGoldenModelHasKernels) {
   const auto& all = cuda_kernels().all();
   if (std::none_of(all.begin(), all.end(), [](const Kernel* kernel) { return kernel->name.starts_with("sample"); }))
     GTEST_SKIP() << "this build has no kernels of GPUs, or not of every op";
-  const DeviceInfo gpu = a_gpu();
   Workers workers(1);
   const auto models = std::filesystem::path(BOLIDE_SOURCE_DIR) / "tests" / "golden" / "models";
   int planned = 0;
   for (const auto& entry : std::filesystem::directory_iterator(models)) {
     const std::filesystem::path path = test::golden_model(entry.path().filename().string());
-    for (const ComputeMode mode : {ComputeMode::kAuto, ComputeMode::kF32}) {
+    // With the library, and where it cannot be opened.
+    constexpr struct {
+      ComputeMode mode;
+      int64_t cublaslt_version;
+    } kSetups[] = {{ComputeMode::kAuto, 130100}, {ComputeMode::kAuto, 0}, {ComputeMode::kF32, 130100}};
+    for (const auto& [mode, cublaslt_version] : kSetups) {
       SCOPED_TRACE(path.string());
+      const DeviceInfo gpu = a_gpu(cublaslt_version);
       ModelOptions options;
       options.device = DeviceKind::kCuda;
       options.dtype = mode;
@@ -47,6 +53,7 @@ TEST(GpuPlans, EveryGoldenModelHasKernels) {
         ASSERT_TRUE(plan.has_value()) << plan.error().text;
         for (const Step& step : plan->steps) {
           EXPECT_EQ(step.kernel->device, DeviceKind::kCuda);
+          EXPECT_FALSE(cublaslt_version == 0 && step.kernel->name.find("cublaslt") != std::string_view::npos);
           for (const Operand& operand : step.out) EXPECT_EQ(operand.offset % 256, 0u);
         }
       }

@@ -32,6 +32,8 @@ struct GpuInfo {
   int64_t memory_bytes = 0;
   int driver_version = 0;   // newest CUDA that the driver runs: 13000 is 13.0
   int runtime_version = 0;  // CUDA that this binary is linked with
+  // 130100 is 13.1.0; 0: cuBLASLt could not be opened, so there are no kernels that use it.
+  int64_t cublaslt_version = 0;
 };
 
 struct DeviceInfo {

@@ -61,10 +61,13 @@ bool is_output(const Graph& graph, ValueId value) {
 bool kernel_exists(const PassContext& context, const Graph& graph, const Op& op, std::span<const ValueType> in) {
   const auto out = infer_types(op, in, graph.activations());
   if (!out) return false;
-  SymbolValues one;
-  one.value.fill(1);
-  const Problem problem{&op, in, *out, one, context.device};
-  return !context.kernels->candidates(problem).empty();
+  constexpr int64_t kFew = 1, kMany = 4096;
+  for (const int64_t size : {kFew, kMany}) {
+    SymbolValues sizes;
+    sizes.value.fill(size);
+    if (context.kernels->candidates({&op, in, *out, sizes, context.device}).empty()) return false;
+  }
+  return true;
 }
 
 }  // namespace bolide

@@ -42,7 +42,8 @@ Result<std::vector<PassRecord>> run_passes(Graph& graph, std::span<const Pass> p
 // True if `value` is one of the graph's outputs: it has a reader that users() does not list.
 bool is_output(const Graph& graph, ValueId value);
 
-// True if some kernel of this device computes the op in this graph on inputs of these types: a fusion fires only then.
+// True if kernels of this device compute the op in this graph on inputs of these types, for few tokens and for many: a
+// fusion fires only then.
 bool kernel_exists(const PassContext& context, const Graph& graph, const Op& op, std::span<const ValueType> in);
 
 // The passes; each file's head comment says what it rewrites.

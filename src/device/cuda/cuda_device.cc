@@ -2,9 +2,11 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
+#include "base/log.h"
 #include "device/cuda/cublaslt.h"
 #include "device/cuda/cuda_event.h"
 #include "device/cuda/cuda_stream.h"
+#include "device/cuda/matmul.h"
 
 namespace bolide {
 namespace {
@@ -158,6 +160,13 @@ Result<const CublasLt*> CudaState::cublaslt() {
   return cublaslt_.get();
 }
 
+Result<Matmuls*> CudaState::matmuls() {
+  BOLIDE_TRY(cublaslt());
+  const std::lock_guard lock(mutex_);
+  if (matmuls_ == nullptr) matmuls_ = std::make_shared<Matmuls>(cublaslt_);
+  return matmuls_.get();
+}
+
 Result<std::unique_ptr<Device>> make_cuda_device(const CudaOptions& options) {
   BOLIDE_TRY(const int count, count_devices());
   if (options.index < 0 || options.index >= count)
@@ -176,6 +185,14 @@ Result<std::unique_ptr<Device>> make_cuda_device(const CudaOptions& options) {
   if (capability < 80)
     return error(Code::kUnsupported, fmt::format("--device cuda:{}: {} is older than sm_80 (Ampere); use --device cpu",
                                                  options.index, info.name));
+  // Opened now: what is planned depends on it.
+  if (const auto matmuls = state->matmuls(); matmuls) {
+    info.gpu->cublaslt_version = static_cast<int64_t>((*matmuls)->version());
+    state->set_gpu(*info.gpu);
+  } else {
+    log::warning("cuBLASLt cannot be used: products of many tokens will be several times slower",
+                 {{"why", std::string_view(matmuls.error().text)}});
+  }
   return std::unique_ptr<Device>(std::make_unique<CudaDevice>(std::move(state), std::move(info)));
 }
 

@@ -15,6 +15,7 @@ struct CUstream_st;
 namespace bolide {
 
 struct CublasLt;
+class Matmuls;
 
 // What the streams of one device share, and outlives them. Any thread.
 class CudaState {
@@ -33,6 +34,8 @@ class CudaState {
   const CudaLibraries& libraries() const { return libraries_; }
   // cuBLASLt, opened when it is first asked for. Errors name the places that were searched.
   Result<const CublasLt*> cublaslt();
+  // Products by it.
+  Result<Matmuls*> matmuls();
 
  private:
   const int index_;
@@ -42,6 +45,7 @@ class CudaState {
   std::mutex mutex_;
   std::string failure_;
   std::shared_ptr<const CublasLt> cublaslt_;
+  std::shared_ptr<Matmuls> matmuls_;
 };
 
 class CudaStream final : public Stream {

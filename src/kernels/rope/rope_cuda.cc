@@ -3,52 +3,59 @@
 #include <algorithm>
 
 #include "kernels/common/cuda.h"
-#include "kernels/rope/rope_cuda_parts.h"
+#include "kernels/rope/rope_launch_cuda.h"
 #include "kernels/rope/rope_parts.h"
 
 namespace bolide {
-namespace {
+namespace rope {
 
-bool fits(const RopeSpec& rope) { return rope.rotary_dim / 2 <= cuda::kRopeHalfMax; }
+bool fits_cuda(const RopeSpec& spec) { return spec.rotary_dim / 2 <= cuda::kRopeHalfMax; }
 
-bool supports_rope(const Problem& problem) {
-  const auto* op = attributes<Rope>(problem);
-  return op != nullptr && fits(op->rope) && same_activations(problem.in.first(1)) &&
-         problem.out[0].dtype == problem.in[0].dtype;
-}
-bool supports_rope_kv_write(const Problem& problem) {
-  const auto* op = attributes<RopeKvWrite>(problem);
-  return op != nullptr && fits(op->rope) && same_activations(problem.in.first(3)) &&
-         problem.out[0].dtype == problem.in[0].dtype;
-}
-bool supports_kv_write(const Problem& problem) {
-  return attributes<KvWrite>(problem) != nullptr && same_activations(problem.in.first(2));
-}
-
-cuda::RopeParameters parameters_of(const RopeSpec& rope, const BatchInputs* batch) {
+cuda::RopeParameters parameters_of(const RopeSpec& spec, const BatchInputs* batch) {
   cuda::RopeParameters p;
   using Kind = cuda::RopeParameters::Kind;
-  p.kind = rope.kind == RopeKind::kFixed     ? Kind::kFixed
-           : rope.kind == RopeKind::kDynamic ? Kind::kDynamic
+  p.kind = spec.kind == RopeKind::kFixed     ? Kind::kFixed
+           : spec.kind == RopeKind::kDynamic ? Kind::kDynamic
                                              : Kind::kLong;
-  p.half = static_cast<int>(rope.rotary_dim / 2);
-  p.attention_factor = rope.attention_factor, p.theta = rope.theta, p.factor = rope.factor;
-  p.original_context = rope.original_context;
+  p.half = static_cast<int>(spec.rotary_dim / 2);
+  p.attention_factor = spec.attention_factor, p.theta = spec.theta, p.factor = spec.factor;
+  p.original_context = spec.original_context;
   if (p.kind != Kind::kFixed) {
     BOLIDE_CHECK(batch != nullptr && batch->rope_length != nullptr && batch->cu_tokens != nullptr,
                  "rope that depends on the length needs the batch's sequences");
     p.cu_tokens = batch->cu_tokens, p.rope_length = batch->rope_length;
     p.sequences = static_cast<int>(batch->sizes[Symbol::kSequences]);
   }
-  std::copy(rope.inv_freq.begin(), rope.inv_freq.end(), p.inv_freq);
-  std::copy(rope.inv_freq_long.begin(), rope.inv_freq_long.end(), p.inv_freq_long);
+  std::copy(spec.inv_freq.begin(), spec.inv_freq.end(), p.inv_freq);
+  std::copy(spec.inv_freq_long.begin(), spec.inv_freq_long.end(), p.inv_freq_long);
   return p;
 }
 
 cuda::KvPools pools_of(const Launch& launch, int64_t layer, int64_t kv_heads, int64_t head_dim) {
-  const rope::KvTarget target = rope::kv_target(launch, layer, kv_heads, head_dim);
+  const rope::KvTarget target = kv_target(launch, layer, kv_heads, head_dim);
   return {target.layer->k,         target.layer->v,     target.kv->dtype,
           target.kv->block_tokens, target.kv->kv_heads, target.slots};
+}
+
+}  // namespace rope
+
+namespace {
+
+using rope::parameters_of;
+using rope::pools_of;
+
+bool supports_rope(const Problem& problem) {
+  const auto* op = attributes<Rope>(problem);
+  return op != nullptr && rope::fits_cuda(op->rope) && same_activations(problem.in.first(1)) &&
+         problem.out[0].dtype == problem.in[0].dtype;
+}
+bool supports_rope_kv_write(const Problem& problem) {
+  const auto* op = attributes<RopeKvWrite>(problem);
+  return op != nullptr && rope::fits_cuda(op->rope) && same_activations(problem.in.first(3)) &&
+         problem.out[0].dtype == problem.in[0].dtype;
+}
+bool supports_kv_write(const Problem& problem) {
+  return attributes<KvWrite>(problem) != nullptr && same_activations(problem.in.first(2));
 }
 
 // (x [T, H*D], positions i32 [T]) -> [T, H*D].

@@ -22,7 +22,7 @@ struct Arguments {
   Pool *k_pool, *v_pool;
   const int64_t* slots;
   const int32_t* positions;
-  int block_tokens, head_dim;
+  int block_tokens, head_dim, first_token;
 };
 
 template <class T, class Pool>
@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(kThreads)
     const auto position = static_cast<float>(a.positions[token]);
     int length = 0;
     if (rope.kind != RopeParameters::Kind::kFixed)
-      length = rope.rope_length[sequence_of(rope.cu_tokens, rope.sequences, token)];
+      length = rope.rope_length[sequence_of(rope.cu_tokens, rope.sequences, a.first_token + token)];
     for (int i = thread; i < half; i += kThreads) {
       float c, s;
       cos_sin(position * frequency(rope, i, length), &c, &s);
@@ -97,7 +97,8 @@ int rope_as(const CudaTarget& target, const RopeWork& work, const RopeParameters
                              pools.slots,
                              work.positions,
                              pools.block_tokens,
-                             work.head_dim};
+                             work.head_dim,
+                             static_cast<int>(work.first_token)};
   const dim3 grid(static_cast<unsigned>(work.tokens),
                   static_cast<unsigned>(ceil_div(a.q.count + a.k.count, kHeadsPerBlock)));
   return launch(target, rope_kernel<T, Pool>, grid, kThreads, 0, a, parameters);

@@ -35,6 +35,7 @@ struct RopeWork {
   CudaMatrix k, v;    // data null: none
   const int32_t* positions = nullptr;
   int64_t tokens = 0;
+  int64_t first_token = 0;  // of the batch, if q, k, v, positions and slots begin there
   int head_dim = 0;
 };
 
