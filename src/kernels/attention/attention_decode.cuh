@@ -33,9 +33,9 @@ struct DecodeArguments {
   void* out;
   int64_t q_stride, out_stride;
   bool narrow_out;
-  int group, kv_heads;        // query heads of a kv head
-  float scale, cap;           // of powers of two; cap 0: none
-  int window;                 // 0: none
+  int group, kv_heads;  // query heads of a kv head
+  float scale, cap;     // of powers of two; cap 0: none
+  int window;           // 0: none
   const char *k, *v;
   int64_t block_bytes;
   int page_shift;
@@ -103,7 +103,8 @@ template <class Pool>
 __device__ __forceinline__ void multiply(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
                                          uint32_t b1) {
   if constexpr (Pool::kBytes == 2) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, "
+        "%2, "
         "%3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
@@ -165,8 +166,8 @@ __device__ __forceinline__ void send(uint32_t to, float4 x, uint32_t barrier) {
                : "memory");
 }
 __device__ __forceinline__ void send(uint32_t to, float2 x, uint32_t barrier) {
-  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(to),
-               "f"(x.x), "f"(x.y), "r"(barrier)
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(to), "f"(x.x),
+               "f"(x.y), "r"(barrier)
                : "memory");
 }
 __device__ __forceinline__ void wait_for_bytes(uint32_t barrier) {
@@ -503,7 +504,7 @@ __global__ void __maxnreg__(kHeadTiles == 1 ? 168 : 255)
         if (head >= a.group) continue;
         if (eighth == 0) stats[warp * a.group + head] = make_float2(largest[h][i], all);
         float4* row = sums + (warp * a.group + head) * L::kRowItems;
-        // Element i of a tile of dims is the first of its two dims, element i + 2 the second.
+      // Element i of a tile of dims is the first of its two dims, element i + 2 the second.
 #pragma unroll
         for (int tile_pair = 0; tile_pair < L::kDimTiles; tile_pair += 2) {
           const int dim = word_offset(tile_pair * Pool::kBytes / 2, L::kValueWords, 8, eighth) / Pool::kBytes;
@@ -528,8 +529,8 @@ __global__ void __maxnreg__(kHeadTiles == 1 ? 168 : 255)
   __syncthreads();
   for (int item = thread; item < items; item += threads) {
     const int head = item / L::kRowItems, at = item % L::kRowItems;
-    const Merged merged = merge<kWarpsMax>(sums + head * L::kRowItems + place(head, at), items, stats + head, a.group,
-                                           active);
+    const Merged merged =
+        merge<kWarpsMax>(sums + head * L::kRowItems + place(head, at), items, stats + head, a.group, active);
     if (blocks == 1) {
       store_result(a, head_row + item * 4, merged);
       continue;
@@ -561,8 +562,10 @@ size_t decode_shared_bytes(int group, int warps, int splits) {
 
 template <class Pool, int kDim>
 int decode_as(const CudaTarget& target, const DecodeArguments& a, int tokens, DecodeShape shape) {
-  const dim3 grid(static_cast<unsigned>(shape.splits), static_cast<unsigned>(a.kv_heads), static_cast<unsigned>(tokens));
-  auto* kernel = a.group <= kTileHeads ? attention_decode_kernel<Pool, kDim, 1> : attention_decode_kernel<Pool, kDim, 2>;
+  const dim3 grid(static_cast<unsigned>(shape.splits), static_cast<unsigned>(a.kv_heads),
+                  static_cast<unsigned>(tokens));
+  auto* kernel =
+      a.group <= kTileHeads ? attention_decode_kernel<Pool, kDim, 1> : attention_decode_kernel<Pool, kDim, 2>;
   return launch_clusters(target, kernel, grid, kWarp * shape.warps, shape.splits,
                          decode_shared_bytes<kDim>(a.group, shape.warps, shape.splits), a);
 }

@@ -18,8 +18,8 @@ inline constexpr int kWarp = 32;
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Launches kernel(arguments...) in clusters of `cluster` blocks that are neighbours in x. Every kernel launched so must
-// call wait_for_previous() before it touches what other kernels write or read. Returns a cudaError_t; an empty grid is no
-// error.
+// call wait_for_previous() before it touches what other kernels write or read. Returns a cudaError_t; an empty grid is
+// no error.
 template <class... Parameters, class... Arguments>
 int launch_clusters(const CudaTarget& target, void (*kernel)(Parameters...), dim3 grid, dim3 block, int cluster,
                     size_t shared_bytes, Arguments&&... arguments) {
