@@ -87,7 +87,7 @@ struct OpenOptions {
   int context = 0;               // tokens that prompt and answer may have; 0: the model's own, at most 4096
   std::string isa;               // use no instruction set above: scalar, avx2, avx512, vnni, amx
   std::string dtype;             // arithmetic of matrix products: auto, f32, bf16, int8
-  std::string kv_type;           // elements of the KV cache: bf16, f32
+  std::string kv_type;           // elements of the KV cache: bf16, f32; on GPUs fp8 too
   bool deterministic = false;    // bits of an answer do not depend on how its tokens were grouped into steps
   std::filesystem::path config;  // read in place of a model folder's config.json
   // Called while weights are packed, with what is done of how many.

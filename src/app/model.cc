@@ -161,7 +161,10 @@ RunnerOptions runner_options_of(const ModelOptions& options, int64_t context_max
       options.context > 0 ? options.context : static_cast<int32_t>(std::min(context_max, kDefaultContextMax));
   runner.sequences = options.sequences;
   runner.tokens_per_step = std::max(options.tokens_per_step, options.sequences);
-  runner.block_tokens = options.block_tokens;
+  constexpr int32_t kBlockCpu = 16, kBlockGpu = 64;
+  runner.block_tokens = options.block_tokens != 0            ? options.block_tokens
+                        : options.device == DeviceKind::kCpu ? kBlockCpu
+                                                             : kBlockGpu;
   runner.kv_dtype = options.kv_dtype;
   runner.deferred = options.deferred || options.device != DeviceKind::kCpu;
   return runner;

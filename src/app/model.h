@@ -26,8 +26,8 @@ struct ModelOptions {
   int32_t context = 0;  // tokens a sequence may hold; 0: the model's own, at most 4096
   int32_t sequences = 1;
   int32_t tokens_per_step = 512;
-  int32_t rows_max = 0;  // logits of a step; 0: one a sequence
-  int32_t block_tokens = 16;
+  int32_t rows_max = 0;      // logits of a step; 0: one a sequence
+  int32_t block_tokens = 0;  // 0: 16, on GPUs 64
   DType kv_dtype = DType::kBF16;
   bool deferred = false;       // RunnerOptions::deferred, which GPUs always have
   bool deterministic = false;  // only kernels whose arithmetic does not depend on the tokens of a step

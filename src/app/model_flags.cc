@@ -48,7 +48,9 @@ Result<ModelOptions> to_model_options(const ModelConfigFlags& flags) {
                   : flags.dtype == "bf16" ? ComputeMode::kBF16
                   : flags.dtype == "int8" ? ComputeMode::kInt8
                                           : ComputeMode::kAuto;
-  options.kv_dtype = flags.kv_type == "f32" ? DType::kF32 : DType::kBF16;
+  options.kv_dtype = flags.kv_type == "f32" ? DType::kF32 : flags.kv_type == "fp8" ? DType::kF8E4M3 : DType::kBF16;
+  if (options.kv_dtype == DType::kF8E4M3 && options.device == DeviceKind::kCpu)
+    return error(Code::kInvalid, "--kv-type fp8 is for GPUs: on the CPU ask for bf16 or f32");
   options.deterministic = flags.deterministic;
   options.verify = flags.verify;
   options.context = flags.context;

@@ -21,7 +21,7 @@ struct ModelConfigFlags {
   bool deterministic = false;
   bool verify = false;
   int32_t context = 0;
-  int32_t block_tokens = 16;
+  int32_t block_tokens = 0;
   std::string config;
   std::string skip_passes;
 };
@@ -41,7 +41,10 @@ inline constexpr Option<ModelConfigFlags> kModelOptions[] = {
      &ModelConfigFlags::dtype,
      {.choices = "auto|f32|bf16|int8"},
      "arithmetic of matrix products; auto: what the weights are made for"},
-    {"kv_type", &ModelConfigFlags::kv_type, {.choices = "bf16|f32"}, "element type of the KV cache"},
+    {"kv_type",
+     &ModelConfigFlags::kv_type,
+     {.choices = "bf16|f32|fp8"},
+     "element type of the KV cache; fp8, e4m3, on GPUs"},
     {"verify", &ModelConfigFlags::verify, {}, "check the checksums of an engine's weights before running it"},
     {"deterministic",
      &ModelConfigFlags::deterministic,
@@ -53,8 +56,8 @@ inline constexpr Option<ModelConfigFlags> kModelOptions[] = {
      "tokens that prompt and answer may have; 0: the model's own, at most 4096"},
     {"block_tokens",
      &ModelConfigFlags::block_tokens,
-     {.unit = "tokens", .min = 1, .max = 1 << 24},
-     "tokens in a block of the KV cache"},
+     {.unit = "tokens", .min = 0, .max = 1 << 24},
+     "tokens in a block of the KV cache; 0: 16, on GPUs 64"},
     {"config", &ModelConfigFlags::config, {}, "read this file in place of the folder's config.json"},
     {"skip_passes",
      &ModelConfigFlags::skip_passes,

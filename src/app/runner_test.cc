@@ -142,7 +142,7 @@ TEST(Runner, OptionsThatCannotBeAreRefused) {
     EXPECT_FALSE(model.has_value());
     return model.has_value() ? "" : model.error().text;
   };
-  refused([](ModelOptions& o) { o.context = -1, o.block_tokens = 0; });
+  refused([](ModelOptions& o) { o.context = -1, o.block_tokens = -1; });
   refused([](ModelOptions& o) { o.sequences = 0; });
   refused([](ModelOptions& o) { o.tokens_per_step = INT32_MAX; });
   refused([](ModelOptions& o) { o.sequences = INT32_MAX; });

@@ -78,5 +78,17 @@ TEST(ModelFlags, PassesMayHaveBlanksAroundTheirNames) {
   EXPECT_EQ(options->skip_passes, (std::set<std::string>{"merge_linears", "fuse_add_norm"}));
 }
 
+TEST(ModelFlags, CachesOfEightBitsAreForGpus) {
+  ModelConfigFlags flags;
+  flags.kv_type = "fp8", flags.device = "cpu";
+  const auto refused = to_model_options(flags);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_NE(refused.error().text.find("--kv-type fp8"), std::string::npos) << refused.error().text;
+  flags.device = "cuda:1";
+  const auto options = to_model_options(flags);
+  ASSERT_TRUE(options.has_value()) << options.error().text;
+  EXPECT_EQ(options->kv_dtype, DType::kF8E4M3);
+}
+
 }  // namespace
 }  // namespace bolide

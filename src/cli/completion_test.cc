@@ -80,7 +80,7 @@ TEST_F(Completion, BashOffersWhatTheParserHas) {
   if (!has_program("bash")) GTEST_SKIP() << "bash is not installed";
   EXPECT_EQ(bash({""}), (Words{"run", "inspect", "eval", "completion"}));
   EXPECT_EQ(bash({"ins"}), Words{"inspect"});
-  EXPECT_EQ(bash({"run", "model.gguf", "--kv-type", ""}), (Words{"bf16", "f32"}));
+  EXPECT_EQ(bash({"run", "model.gguf", "--kv-type", ""}), (Words{"bf16", "f32", "fp8"}));
   EXPECT_EQ(bash({"run", "model.gguf", "--kv-type", "=", "b"}), Words{"bf16"});
   EXPECT_EQ(bash({"run", "model.gguf", "--isa", "av"}), (Words{"avx2", "avx512"}));
   EXPECT_EQ(bash({"completion", ""}), (Words{"bash", "zsh", "fish"}));

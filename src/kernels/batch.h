@@ -23,7 +23,7 @@ struct KvLayer {
 };
 
 struct KvView {
-  DType dtype = DType::kBF16;  // kF32 or kBF16
+  DType dtype = DType::kBF16;  // kF32, kBF16 or kF8E4M3 (values beyond 448 are stored as 448)
   int32_t block_tokens = 16;   // P
   int32_t kv_heads = 0;        // G
   int32_t head_dim = 0;        // D

@@ -29,7 +29,7 @@ Result<Buffer> reserve(const KvLayout& layout, Device& device, size_t others) {
                        int64_t{layout.blocks} * layout.block_tokens, to_string(layout.dtype),
                        static_cast<double>(bytes) / 1e6,
                        others == 0 ? "" : fmt::format(" and weights ({:.1f} MB)", static_cast<double>(others) / 1e6),
-                       layout.flag_at_fault(), layout.dtype == DType::kBF16 ? "" : " or --kv-type bf16");
+                       layout.flag_at_fault(), layout.dtype == DType::kF32 ? " or --kv-type bf16" : "");
   };
   uint64_t sum = 0;
   if (add_overflows(bytes, uint64_t{others}, &sum)) sum = UINT64_MAX;

@@ -22,6 +22,8 @@ size_t workspace(const Problem& problem) {
 
 template <const isa::AttentionFunctions& kFunctions>
 Result<> launch(const Launch& launch, Stream& stream) {
+  if (launch.batch != nullptr && launch.batch->kv.dtype == DType::kF8E4M3)  // GPUs' type
+    return attention::attention_ref(launch, stream);
   return attention::flash(kFunctions, launch, stream);
 }
 

@@ -2,6 +2,7 @@
 
 #include "kernels/attention/attention_cuda_parts.h"
 #include "kernels/attention/attention_parts.h"
+#include "kernels/attention/decode_shape.h"
 #include "kernels/common/cuda.h"
 
 namespace bolide {
@@ -15,8 +16,16 @@ bool supports(const Problem& problem) {
          is_activation(problem.in[0].dtype) && is_activation(problem.out[0].dtype);
 }
 
-// (q [T, H*D], order edge) -> [T, H*D].
-Result<> launch(const Launch& launch, Stream& stream) {
+// One new token a sequence: a bucket of as many tokens as sequences. f32 queries ask for more than bf16 products give.
+bool supports_decode(const Problem& problem) {
+  const auto* op = attributes<PagedAttention>(problem);
+  return supports(problem) && problem.device->gpu.has_value() && problem.device->gpu->compute_capability == 90 &&
+         problem.sizes[Symbol::kTokens] == problem.sizes[Symbol::kSequences] && problem.in[0].dtype == DType::kBF16 &&
+         (op->head_dim == 64 || op->head_dim == 96 || op->head_dim == 128) && op->heads % op->kv_heads == 0 &&
+         op->heads / op->kv_heads <= cuda::kDecodeGroupMax;
+}
+
+cuda::AttentionWork work_of(const Launch& launch) {
   const auto& op = attributes<PagedAttention>(launch);
   attention::check_cache(op, launch.batch);
   const BatchInputs& batch = *launch.batch;
@@ -30,10 +39,27 @@ Result<> launch(const Launch& launch, Stream& stream) {
   work.cu_tokens = batch.cu_tokens, work.context = batch.context;
   work.block_table = batch.block_table, work.block_table_stride = batch.block_table_stride;
   work.sequences = static_cast<int>(batch.sizes[Symbol::kSequences]);
-  return launched(stream, cuda::attention(target_of(stream), work), "attention_cuda");
+  return work;
+}
+
+// (q [T, H*D], order edge) -> [T, H*D].
+Result<> launch(const Launch& launch, Stream& stream) {
+  return launched(stream, cuda::attention(target_of(stream), work_of(launch)), "attention_cuda");
+}
+// The cache is not part of the problem: those of f32 and of odd pages are the other kernel's.
+Result<> launch_decode(const Launch& launch, Stream& stream) {
+  const cuda::AttentionWork work = work_of(launch);
+  const int status = cuda::can_decode(work) ? cuda::attention_decode(target_of(stream), work)
+                                            : cuda::attention(target_of(stream), work);
+  return launched(stream, status, "attention_decode_cuda");
 }
 
 constexpr Kernel kKernels[] = {
+    {.name = "attention_decode_cuda",
+     .device = DeviceKind::kCuda,
+     .supports = supports_decode,
+     .launch = launch_decode,
+     .batch_invariant = false},  // sequences decide how many blocks share a context
     {.name = "attention_cuda", .device = DeviceKind::kCuda, .supports = supports, .launch = launch},
 };
 

@@ -3,7 +3,7 @@
 // are merged at the end in fixed order. Scores are never stored. Query heads that share keys run side by side, and find
 // them in L1 and L2: bound by their bandwidth.
 #include "kernels/attention/attention_cuda_parts.h"
-#include "kernels/common/cuda_launch.cuh"
+#include "kernels/common/cuda_f8.cuh"
 
 namespace bolide::cuda {
 namespace {
@@ -28,11 +28,11 @@ struct Arguments {
 template <class T, bool kWide>
 __device__ __forceinline__ void read8(const T* row, int at, int dim, float (&out)[kVector]) {
   if constexpr (kWide) {
-    constexpr int kCount = 16 / sizeof(T);
+    constexpr int kCount = sizeof(T) == 1 ? kVector : 16 / sizeof(T);
     if (at < dim) {
 #pragma unroll
       for (int j = 0; j < kVector; j += kCount) {
-        const auto pack = load<Pack<T>>(row + at + j);
+        const auto pack = load<Pack<T, kCount>>(row + at + j);
 #pragma unroll
         for (int i = 0; i < kCount; ++i) out[j + i] = widen(pack.value[i]);
       }
@@ -176,8 +176,11 @@ int attention(const CudaTarget& target, const AttentionWork& work) {
   a.k = work.k, a.v = work.v, a.block_tokens = work.block_tokens;
   a.cu_tokens = work.cu_tokens, a.context = work.context;
   a.block_table = work.block_table, a.block_table_stride = work.block_table_stride, a.sequences = work.sequences;
-  return work.pool == DType::kBF16 ? attention_of<__nv_bfloat16>(target, work, a)
-                                   : attention_of<float>(target, work, a);
+  switch (work.pool) {
+    case DType::kBF16: return attention_of<__nv_bfloat16>(target, work, a);
+    case DType::kF8E4M3: return attention_of<F8E4M3>(target, work, a);
+    default: return attention_of<float>(target, work, a);
+  }
 }
 
 }  // namespace bolide::cuda

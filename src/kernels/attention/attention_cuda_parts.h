@@ -13,7 +13,7 @@ struct AttentionWork {
   float scale = 1, softcap = 0;
   int64_t window = 0;
   const void *k = nullptr, *v = nullptr;  // pools [blocks, kv_heads, block_tokens, head_dim]
-  DType pool = DType::kNone;
+  DType pool = DType::kNone;              // kF32, kBF16 or kF8E4M3
   int block_tokens = 0;
   const int32_t* cu_tokens = nullptr;    // [sequences + 1]
   const int32_t* context = nullptr;      // [sequences]
@@ -22,5 +22,19 @@ struct AttentionWork {
 };
 
 int attention(const CudaTarget& target, const AttentionWork& work);
+
+// How attention_decode cuts up one token and kv head: among the warps of so many blocks, which are one cluster.
+struct DecodeShape {
+  int splits = 0;  // 1, 2, 4, 8 or 16
+  int warps = 0;   // of a block: 4 or 8
+};
+
+// Query heads of a kv head that attention_decode takes.
+inline constexpr int kDecodeGroupMax = 16;
+// For compute capability 9.0: q bf16, rows of q and out whole 16 bytes apart; head_dim 64, 96 or 128; pools bf16 or
+// f8e4m3 that start at a multiple of 16 bytes; block_tokens a power of two from 16 on. Right for any tokens, fast for
+// one a sequence.
+int attention_decode_bf16(const CudaTarget& target, const AttentionWork& work, DecodeShape shape);
+int attention_decode_f8(const CudaTarget& target, const AttentionWork& work, DecodeShape shape);
 
 }  // namespace bolide::cuda

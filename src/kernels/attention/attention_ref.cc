@@ -10,6 +10,7 @@ namespace {
 
 double cached(const KvView& kv, const std::byte* pool, int64_t element) {
   if (kv.dtype == DType::kF32) return reinterpret_cast<const float*>(pool)[element];
+  if (kv.dtype == DType::kF8E4M3) return f8e4m3_to_f32(reinterpret_cast<const uint8_t*>(pool)[element]);
   return bf16_to_f32(reinterpret_cast<const uint16_t*>(pool)[element]);
 }
 
@@ -60,7 +61,7 @@ void check_cache(const PagedAttention& op, const BatchInputs* batch) {
       "attention without a batch");
   const KvView& kv = batch->kv;
   BOLIDE_CHECK(kv.kv_heads == op.kv_heads && kv.head_dim == op.head_dim && kv.block_tokens > 0 &&
-                   (kv.dtype == DType::kBF16 || kv.dtype == DType::kF32),
+                   (kv.dtype == DType::kBF16 || kv.dtype == DType::kF32 || kv.dtype == DType::kF8E4M3),
                "the cache has {} heads of {}, {}; the op {} of {}", kv.kv_heads, kv.head_dim, to_string(kv.dtype),
                op.kv_heads, op.head_dim);
   BOLIDE_CHECK(op.layer >= 0 && static_cast<size_t>(op.layer) < kv.layers.size(), "layer {} of {}", op.layer,

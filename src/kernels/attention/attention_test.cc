@@ -35,6 +35,7 @@ Cache random_cache(const Dims& dims, int64_t context, std::mt19937_64& random) {
     for (float& f : *x) {
       f = normal(random) * (random() % 50 == 0 ? 10.f : 1.f);
       if (dims.pool == DType::kBF16) f = bf16_to_f32(f32_to_bf16(f));
+      if (dims.pool == DType::kF8E4M3) f = f8e4m3_to_f32(f32_to_f8e4m3(f));
     }
   }
   return cache;
@@ -95,10 +96,13 @@ struct Batch {
               bytes();
           for (const auto& [pool, value] : {std::pair(&k, part.cache->k[from]), std::pair(&v, part.cache->v[from])}) {
             const uint16_t narrow = f32_to_bf16(value);
+            const uint8_t narrowest = f32_to_f8e4m3(value);
             if (dims.pool == DType::kF32)
               std::memcpy(pool->data() + to, &value, 4);
-            else
+            else if (dims.pool == DType::kBF16)
               std::memcpy(pool->data() + to, &narrow, 2);
+            else
+              std::memcpy(pool->data() + to, &narrowest, 1);
           }
         }
   }
@@ -209,7 +213,7 @@ TEST(Attention, OnDevice) {
   if (!testing::runs_on_device()) GTEST_SKIP() << "needs a GPU";
   uint64_t seed = std::random_device{}();
   std::vector<std::string> ran;
-  for (const DType pool : {DType::kBF16, DType::kF32})
+  for (const DType pool : {DType::kBF16, DType::kF32, DType::kF8E4M3})
     for (const DType activation : {DType::kBF16, DType::kF32})
       for (const auto& [heads, kv_heads, dim] :
            {std::array<int64_t, 3>{9, 3, 64}, {4, 4, 80}, {8, 2, 128}, {2, 1, 7}, {4, 1, 160}, {4, 2, 256}}) {
@@ -238,6 +242,75 @@ TEST(Attention, OnDevice) {
         ++seed;
       }
   EXPECT_FALSE(ran.empty());
+}
+
+// One new token a sequence. On a GPU queries and results are bf16, and there are padding sequences, whose results are
+// zeros: what its decode kernel is for. Products of bf16 keys are exact; weights rounded to bf16 err by 2^-9, and so do
+// results.
+void check_decode(const Dims& dims, const std::vector<Part>& parts, std::mt19937_64& random, uint64_t seed,
+                  int64_t window, float softcap, int64_t shared = 0) {
+  const bool device = testing::runs_on_device();
+  const Batch batch(dims, parts, random, shared);
+  const PagedAttention op = make_op(dims, window, softcap);
+  const ValueType type{device ? DType::kBF16 : DType::kF32, nullptr, {Symbol::kTokens, dims.heads * dims.head_dim}};
+  Case c{"decode", op, {type, order_edge()}, {}, batch.inputs.sizes, seed, seed % 2 == 0 ? 0 : 8};
+  c.out = {type};
+  testing::Hooks hooks;
+  hooks.batch = &batch.inputs;
+  hooks.oracle = [&](const Case&, std::span<const Operand> in) {
+    return std::vector<std::vector<double>>{oracle(op, batch, in[0])};
+  };
+  hooks.bound = [&](const Case&, const Kernel&) { return device ? Bound{4e-3, 0.1} : Bound{2e-5, 4e-4}; };
+  std::vector<std::string> ran;
+  EXPECT_EQ("", testing::check_kernels(attention_kernels(), c, hooks, &ran))
+      << "seed " << seed << " H " << dims.heads << " G " << dims.kv_heads << " D " << dims.head_dim << " P "
+      << dims.page << " window " << window << " softcap " << softcap;
+  EXPECT_FALSE(ran.empty());
+}
+
+TEST(Attention, DecodeStepsMatchTheOracle) {
+  uint64_t seed = std::random_device{}();
+  for (const DType pool : {DType::kBF16, DType::kF8E4M3})
+    for (const int64_t dim : {64, 96, 128})
+      for (const int64_t group : {1, 2, 4, 8, 12}) {
+        std::mt19937_64 random(seed);
+        const int32_t page = std::array<int32_t, 3>{16, 64, 32}[random() % 3];
+        const Dims dims{2 * group, 2, dim, pool, page};
+        std::vector<int64_t> lengths = {1, 15, 16, 17, 63, 64, 65, 200, 1000};
+        if (group == 2) lengths.push_back(pool == DType::kBF16 ? 5000 : 2000);
+        if (testing::runs_on_device()) lengths.insert(lengths.end(), {0, 3000, 0});
+        std::shuffle(lengths.begin(), lengths.end(), random);
+        std::vector<Cache> caches;
+        for (const int64_t context : lengths) caches.push_back(random_cache(dims, context, random));
+        std::vector<Part> parts;
+        for (size_t i = 0; i < caches.size(); ++i) parts.push_back({&caches[i], lengths[i], 1});
+        const int64_t window = std::array<int64_t, 4>{0, 0, 17, 300}[random() % 4];
+        check_decode(dims, parts, random, seed, window, random() % 3 == 0 ? 20.f : 0.f);
+        // One sequence alone: its context is spread over as much of a GPU as there is.
+        const size_t one = static_cast<size_t>(std::max_element(lengths.begin(), lengths.end()) - lengths.begin());
+        check_decode(dims, {parts[one]}, random, seed + 1, window, 0);
+        seed += 2;
+      }
+}
+
+// As many tokens as sequences, but not one each.
+TEST(Attention, DecodeOfUnevenStepsMatchesTheOracle) {
+  std::mt19937_64 random(std::random_device{}());
+  const Dims dims{8, 2, 64, DType::kBF16, 16};
+  const Cache a = random_cache(dims, 100, random), b = random_cache(dims, 33, random),
+              c = random_cache(dims, 7, random);
+  check_decode(dims, {{&a, 100, 3}, {&b, 33, 0}, {&c, 7, 1}, {&a, 100, 0}}, random, random(), 0, 0);
+}
+
+TEST(Attention, DecodeOfSharedPagesMatchesTheOracle) {
+  std::mt19937_64 random(std::random_device{}());
+  const Dims dims{8, 2, 128, DType::kBF16, 64};
+  const Cache a = random_cache(dims, 300, random);
+  Cache b = random_cache(dims, 150, random);
+  const int64_t common = 128 * dims.kv_heads * dims.head_dim;
+  std::copy(a.k.begin(), a.k.begin() + common, b.k.begin());
+  std::copy(a.v.begin(), a.v.begin() + common, b.v.begin());
+  check_decode(dims, {{&a, 300, 1}, {&b, 150, 1}}, random, random(), 0, 0, 2);
 }
 
 TEST(Attention, LongContextsMatchTheOracle) {

@@ -5,7 +5,7 @@
 // schemes), the others become 0. `wide`: the row starts at a multiple of 16 bytes. Blocks need 4-byte aligned weights.
 #pragma once
 
-#include "kernels/common/cuda_launch.cuh"
+#include "kernels/common/cuda_f8.cuh"
 #include "kernels/common/weight_kind.h"
 
 namespace bolide::cuda {
@@ -74,18 +74,10 @@ struct Plain {
   }
 };
 
-// OCP 8-bit floats as bytes. The bits moved to where a half has them give the value times 2^-8 (e4m3) or itself (e5m2).
-struct F8E4M3 {
-  uint8_t bits;
-};
+// The bits of this 8-bit float moved to where a half has them give the value itself.
 struct F8E5M2 {
   uint8_t bits;
 };
-__device__ __forceinline__ float widen(F8E4M3 v) {
-  const uint32_t magnitude = v.bits & 0x7fu;
-  const auto half = static_cast<uint16_t>((v.bits & 0x80u) << 8 | magnitude << 7);
-  return magnitude == 0x7fu ? __int_as_float(0x7fc00000) : mul(__half2float(__ushort_as_half(half)), 256.f);
-}
 __device__ __forceinline__ float widen(F8E5M2 v) {
   return __half2float(__ushort_as_half(static_cast<uint16_t>(v.bits << 8)));
 }

@@ -17,23 +17,45 @@ inline constexpr int kWarp = 32;
 
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Launches kernel(arguments...). Every kernel launched so must call wait_for_previous() before it touches what other
-// kernels write or read. Returns a cudaError_t; an empty grid is no error.
+// Launches kernel(arguments...) in clusters of `cluster` blocks that are neighbours in x. Every kernel launched so must
+// call wait_for_previous() before it touches what other kernels write or read. Returns a cudaError_t; an empty grid is
+// no error.
 template <class... Parameters, class... Arguments>
-int launch(const CudaTarget& target, void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes,
-           Arguments&&... arguments) {
+int launch_clusters(const CudaTarget& target, void (*kernel)(Parameters...), dim3 grid, dim3 block, int cluster,
+                    size_t shared_bytes, Arguments&&... arguments) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return cudaSuccess;
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
+  constexpr int kPortable = 8;
+  if (cluster > kPortable) {
+    const auto status = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+    if (status != cudaSuccess) return status;
+  }
+  cudaLaunchAttribute attributes[2] = {};
+  unsigned count = 0;
+  if (target.dependent_launch()) {
+    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (cluster > 1) {
+    attributes[count].id = cudaLaunchAttributeClusterDimension;
+    attributes[count].val.clusterDim.x = static_cast<unsigned>(cluster);
+    attributes[count].val.clusterDim.y = attributes[count].val.clusterDim.z = 1;
+    ++count;
+  }
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = block;
   config.dynamicSmemBytes = shared_bytes;
   config.stream = target.stream;
-  config.attrs = &attribute;
-  config.numAttrs = target.dependent_launch() ? 1 : 0;
+  config.attrs = attributes;
+  config.numAttrs = count;
   return cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
+}
+
+// The same without clusters.
+template <class... Parameters, class... Arguments>
+int launch(const CudaTarget& target, void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes,
+           Arguments&&... arguments) {
+  return launch_clusters(target, kernel, grid, block, 1, shared_bytes, static_cast<Arguments&&>(arguments)...);
 }
 
 // Waits until the kernel before this one has ended and its writes can be seen. What does not depend on it (weights) may

@@ -12,8 +12,8 @@ namespace {
 template <const ProductMethod& M>
 bool supports(const Problem& problem) {
   const auto* op = std::get_if<Linear>(problem.op);
-  return op != nullptr && op->is_plain() && !op->has_scale && problem.in[1].is_static() && problem.in[1].dims.size() == 2 &&
-         M.supports(problem.in[1], op->compute, *problem.device);
+  return op != nullptr && op->is_plain() && !op->has_scale && problem.in[1].is_static() &&
+         problem.in[1].dims.size() == 2 && M.supports(problem.in[1], op->compute, *problem.device);
 }
 
 template <const ProductMethod& M>

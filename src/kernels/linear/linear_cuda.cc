@@ -12,7 +12,9 @@ constexpr int64_t kTokensForTiles = 17;
 
 bool supports(const Problem& problem) {
   const auto* op = attributes<Linear>(problem);
-  if (op == nullptr || !op->is_plain() || op->has_scale || !is_activation(problem.in[0].dtype) || !is_activation(problem.out[0].dtype)) return false;
+  if (op == nullptr || !op->is_plain() || op->has_scale || !is_activation(problem.in[0].dtype) ||
+      !is_activation(problem.out[0].dtype))
+    return false;
   const LinearInputs at = inputs_of(*op);
   if (op->has_bias && problem.in[static_cast<size_t>(at.bias)].dtype != DType::kF32) return false;
   if (op->has_residual && !is_activation(problem.in[static_cast<size_t>(at.residual)].dtype)) return false;

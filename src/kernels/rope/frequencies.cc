@@ -51,7 +51,7 @@ KvTarget kv_target(const Launch& launch, int64_t layer, int64_t kv_heads, int64_
   BOLIDE_CHECK(batch != nullptr && batch->slots != nullptr, "a cache write without a batch");
   const KvView& kv = batch->kv;
   BOLIDE_CHECK(kv.kv_heads == kv_heads && kv.head_dim == head_dim && kv.block_tokens > 0 &&
-                   (kv.dtype == DType::kBF16 || kv.dtype == DType::kF32),
+                   (kv.dtype == DType::kBF16 || kv.dtype == DType::kF32 || kv.dtype == DType::kF8E4M3),
                "the cache has {} heads of {}, {}; the op {} of {}", kv.kv_heads, kv.head_dim, to_string(kv.dtype),
                kv_heads, head_dim);
   BOLIDE_CHECK(layer >= 0 && static_cast<size_t>(layer) < kv.layers.size(), "layer {} of {}", layer, kv.layers.size());

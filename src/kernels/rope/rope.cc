@@ -1,10 +1,12 @@
 #include "kernels/rope/rope.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "kernels/common/launch.h"
 #include "kernels/rope/rope_isa.h"
 #include "kernels/rope/rope_parts.h"
+#include "tensor/half.h"
 
 namespace bolide {
 namespace {
@@ -53,6 +55,8 @@ template <const isa::RopeFunctions& kFunctions>
 void store_head(const KvView& kv, const float* x, std::byte* pool, int64_t element) {
   if (kv.dtype == DType::kF32) {
     std::memcpy(pool + element * 4, x, static_cast<size_t>(kv.head_dim) * 4);
+  } else if (kv.dtype == DType::kF8E4M3) {
+    std::transform(x, x + kv.head_dim, reinterpret_cast<uint8_t*>(pool) + element, f32_to_f8e4m3);
   } else {
     kFunctions.to_bf16(x, kv.head_dim, reinterpret_cast<uint16_t*>(pool) + element);
   }

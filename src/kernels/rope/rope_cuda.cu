@@ -1,5 +1,6 @@
 // A block has one token and four of its heads, of queries or of keys with their values: it computes the token's angles
 // once, into shared memory. Bound by launch latency for a step of a few tokens, by memory for many.
+#include "kernels/common/cuda_f8.cuh"
 #include "kernels/rope/rope_cuda.cuh"
 
 namespace bolide::cuda {
@@ -104,16 +105,21 @@ int rope_as(const CudaTarget& target, const RopeWork& work, const RopeParameters
   return launch(target, rope_kernel<T, Pool>, grid, kThreads, 0, a, parameters);
 }
 
+template <class T>
+int rope_of(const CudaTarget& target, const RopeWork& work, const RopeParameters& parameters, const KvPools& pools) {
+  switch (pools.dtype) {
+    case DType::kBF16: return rope_as<T, __nv_bfloat16>(target, work, parameters, pools);
+    case DType::kF8E4M3: return rope_as<T, F8E4M3>(target, work, parameters, pools);
+    default: return rope_as<T, float>(target, work, parameters, pools);
+  }
+}
+
 }  // namespace
 
 int rope(const CudaTarget& target, const RopeWork& work, const RopeParameters& parameters, const KvPools& pools) {
   const DType activation = work.q.data != nullptr ? work.q.dtype : work.k.dtype;
-  const bool narrow_pool = pools.dtype == DType::kBF16;
-  if (activation == DType::kBF16)
-    return narrow_pool ? rope_as<__nv_bfloat16, __nv_bfloat16>(target, work, parameters, pools)
-                       : rope_as<__nv_bfloat16, float>(target, work, parameters, pools);
-  return narrow_pool ? rope_as<float, __nv_bfloat16>(target, work, parameters, pools)
-                     : rope_as<float, float>(target, work, parameters, pools);
+  return activation == DType::kBF16 ? rope_of<__nv_bfloat16>(target, work, parameters, pools)
+                                    : rope_of<float>(target, work, parameters, pools);
 }
 
 }  // namespace bolide::cuda

@@ -1,5 +1,6 @@
 // Reference: the angle is a product in f32, as checkpoints were trained and transformers computes it; its cosine and
 // sine, and the rotation, are in f64 with one rounding at the end.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -31,6 +32,10 @@ void rotate(const float* x, int64_t heads, int64_t head_dim, const RopeSpec& rop
 void store(const float* x, int64_t count, DType dtype, std::byte* pool, int64_t element) {
   if (dtype == DType::kF32) {
     std::memcpy(pool + element * 4, x, static_cast<size_t>(count) * 4);
+    return;
+  }
+  if (dtype == DType::kF8E4M3) {
+    std::transform(x, x + count, reinterpret_cast<uint8_t*>(pool) + element, f32_to_f8e4m3);
     return;
   }
   auto* out = reinterpret_cast<uint16_t*>(pool) + element;

@@ -124,10 +124,17 @@ void check(const Dims& s, uint64_t seed, bool with_rope, DType activation = DTyp
     c.out = {order_edge()};
   }
   const size_t at = with_rope ? 1 : 0;
+  const bool exact = s.pool == DType::kF8E4M3 && !with_rope;  // then all there is to see is the rounding
   testing::Hooks hooks;
   hooks.batch = &batch.inputs;
   hooks.fill = [&](std::vector<Operand>& in) {
     if (with_rope) in[3].set_ints(batch.positions);
+    if (!exact || activation != DType::kF32) return;
+    for (Operand& x : in) {  // some beyond what f8e4m3 holds
+      std::vector<float> values = x.values;
+      for (float& f : values) f *= 12;
+      x.set_values(std::move(values));
+    }
   };
   hooks.reset = [&] {
     std::fill(batch.k.begin(), batch.k.end(), std::byte{0xff});
@@ -138,8 +145,9 @@ void check(const Dims& s, uint64_t seed, bool with_rope, DType activation = DTyp
     std::vector<float> all;
     for (const auto* pool : {&batch.k, &batch.v})
       for (size_t i = 0; i < pool->size(); i += static_cast<size_t>(bits_of(s.pool)) / 8)
-        all.push_back(s.pool == DType::kF32 ? load_unaligned<float>(pool->data() + i)
-                                            : bf16_to_f32(load_unaligned<uint16_t>(pool->data() + i)));
+        all.push_back(s.pool == DType::kF32    ? load_unaligned<float>(pool->data() + i)
+                      : s.pool == DType::kBF16 ? bf16_to_f32(load_unaligned<uint16_t>(pool->data() + i))
+                                               : f8e4m3_to_f32(load_unaligned<uint8_t>(pool->data() + i)));
     return all;
   };
   hooks.oracle = [&](const Case&, std::span<const Operand> in) {
@@ -156,8 +164,11 @@ void check(const Dims& s, uint64_t seed, bool with_rope, DType activation = DTyp
       for (int64_t g = 0; g < s.kv_heads && slot >= 0; ++g)
         for (int64_t d = 0; d < s.dim; ++d) {
           const size_t to = batch.element(slot, g) + static_cast<size_t>(d), from = static_cast<size_t>(g * s.dim + d);
-          pools[to] = key[from];
-          pools[pools.size() / 2 + to] = value[from];
+          const auto stored = [&](double x) {
+            return exact ? double{f8e4m3_to_f32(f32_to_f8e4m3(static_cast<float>(x)))} : x;
+          };
+          pools[to] = stored(key[from]);
+          pools[pools.size() / 2 + to] = stored(value[from]);
         }
     }
     std::vector<std::vector<double>> all;
@@ -167,8 +178,10 @@ void check(const Dims& s, uint64_t seed, bool with_rope, DType activation = DTyp
     return all;
   };
   // f32: a product and an addition. bf16 pools: half a unit of the eighth bit, of outliers up to 80 times the root
-  // mean square; BF16IsNearestEven is exact.
+  // mean square; BF16IsNearestEven is exact. f8e4m3: of the fourth bit.
   hooks.bound = [&](const Case&, const Kernel&) {
+    if (exact) return Bound{0, 0};
+    if (s.pool == DType::kF8E4M3) return Bound{0x1p-4, 4};
     return s.pool == DType::kF32 && activation == DType::kF32 ? Bound{3e-7, 1e-5} : Bound{4e-3, 0.4};
   };
   std::vector<std::string> ran;
@@ -180,7 +193,7 @@ void check(const Dims& s, uint64_t seed, bool with_rope, DType activation = DTyp
 TEST(Rope, WritesMatchTheOracle) {
   uint64_t seed = std::random_device{}();
   for (const RopeKind kind : {RopeKind::kFixed, RopeKind::kDynamic, RopeKind::kLong})
-    for (const DType pool : {DType::kF32, DType::kBF16})
+    for (const DType pool : {DType::kF32, DType::kBF16, DType::kF8E4M3})
       for (const auto& [dim, rotary] :
            {std::pair<int64_t, int64_t>{64, 64}, {80, 20}, {16, 2}, {96, 94}, {10, 6}, {128, 128}})
         for (const int64_t tokens : {1, 5, 90}) {
@@ -194,7 +207,7 @@ TEST(Rope, BF16OnDevice) {
   if (!testing::runs_on_device()) GTEST_SKIP() << "needs a GPU";
   uint64_t seed = std::random_device{}();
   for (const RopeKind kind : {RopeKind::kFixed, RopeKind::kDynamic, RopeKind::kLong})
-    for (const DType pool : {DType::kF32, DType::kBF16})
+    for (const DType pool : {DType::kF32, DType::kBF16, DType::kF8E4M3})
       for (const auto& [dim, rotary] : {std::pair<int64_t, int64_t>{64, 64}, {80, 20}, {10, 6}, {128, 128}, {256, 256}})
         for (const bool with_rope : {true, false})
           check({37, 9, 3, dim, rotary, kind, pool, 16}, seed++, with_rope, DType::kBF16);

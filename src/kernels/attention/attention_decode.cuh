@@ -1,0 +1,598 @@
+// Attention of one new token a sequence over its pages: for the GPUs of compute capability 9.0.
+//
+// Problem: q [T, H, D] against [context, G, D] keys and values in pages; every key and value is read once for all H / G
+// query heads that share it, so the memory's bandwidth is the bound, or latency if there is little to read.
+//
+// How it is cut up: a cluster of `splits` blocks has one token and one kv head; the warps of all its blocks take tiles
+// of 16 or 32 cached positions in turn and keep a running softmax each (Milakov & Gimelshein 2018, arXiv:1805.02867).
+// A block merges its warps through shared memory, then sends each block of the cluster that has work its slice of the
+// heads' dims (st.async, which counts its bytes in the receiver's mbarrier); that one merges the slices in the order of
+// the blocks and writes them. Nothing is left behind in memory, and the order of all sums is fixed by the sizes.
+//
+// Keys and values go from memory into the registers that the tensor cores read them from, 16 bytes a lane and row:
+//   scores^T [16 keys, 8 heads] = K [16, D] q^T:       a lane has keys lane / 4 and 8 more, a quarter of each row
+//   out^T [16 dims, 8 heads] += V^T [16, 16 keys] p^T: a lane has four keys, an eighth of each row
+// Which dims of a row a lane's words are is the same for q and for the results, so the order within a row is free. A
+// tile of 16 keys of 128 dims is 8 KB on the way for a warp; two tiles' loads overlap (keys of the next tile are asked
+// for once the scores are there, its values once they are summed).
+//
+// What was cached before this step does not depend on the kernel before this one: it is fetched before that has ended.
+#pragma once
+
+#include "kernels/attention/attention_cuda_parts.h"
+#include "kernels/common/cuda_launch.cuh"
+
+namespace bolide::cuda {
+namespace {
+
+constexpr int kSubtile = 16, kWarpsMax = 8, kClusterMax = 16, kTileHeads = 8;
+constexpr float kLog2E = 1.4426950408889634f;
+
+struct DecodeArguments {
+  const __nv_bfloat16* q;
+  void* out;
+  int64_t q_stride, out_stride;
+  bool narrow_out;
+  int group, kv_heads;  // query heads of a kv head
+  float scale, cap;     // of powers of two; cap 0: none
+  int window;           // 0: none
+  const char *k, *v;
+  int64_t block_bytes;
+  int page_shift;
+  const int32_t *cu_tokens, *context, *block_table;
+  int block_table_stride, sequences;
+};
+
+// What differs between the pools' element types.
+struct BF16Pool {
+  static constexpr int kBytes = 2, kSubtiles64 = 2, kSubtiles = 1;
+};
+struct F8Pool {  // widened to f16, exactly
+  static constexpr int kBytes = 1, kSubtiles64 = 2, kSubtiles = 2;
+};
+
+template <class Pool, int kDim>
+struct Layout {
+  static constexpr int kRowBytes = kDim * Pool::kBytes;
+  static constexpr int kSubtiles = kDim == 64 ? Pool::kSubtiles64 : Pool::kSubtiles;
+  static constexpr int kTile = kSubtile * kSubtiles;
+  static constexpr int kKeyWords = kRowBytes / 16, kValueWords = kRowBytes / 32;  // of a lane, of one row
+  static constexpr int kSteps = kDim / 16;                                        // of the product with q
+  static constexpr int kDimTiles = kDim / 16;
+  static constexpr int kRowItems = kDim / 4;  // float4s of a row of results
+};
+
+// ---- words of a row: `kLanes` lanes have 16 bytes each of the first 16 * kLanes bytes, and so on; what is left at the
+// end goes to them in 8 and 4 bytes.
+__device__ __forceinline__ constexpr int word_offset(int word, int words, int lanes, int lane) {
+  const int whole = words / 4 * 4;
+  if (word < whole) return word / 4 * 16 * lanes + lane * 16 + word % 4 * 4;
+  const int pairs = (words - whole) / 2 * 2;
+  if (word < whole + pairs) return whole * 4 * lanes + lane * 8 + (word - whole) * 4;
+  return (whole + pairs) * 4 * lanes + lane * 4;
+}
+
+template <int kWords, int kLanes>
+__device__ __forceinline__ void load_row(const char* row, int lane, uint32_t (&out)[kWords]) {
+  int word = 0;
+#pragma unroll
+  for (; word + 4 <= kWords; word += 4)
+    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(out[word]), "=r"(out[word + 1]), "=r"(out[word + 2]), "=r"(out[word + 3])
+                 : "l"(row + word_offset(word, kWords, kLanes, lane)));
+  if constexpr (kWords % 4 >= 2)
+    asm volatile("ld.global.L1::no_allocate.v2.u32 {%0, %1}, [%2];"
+                 : "=r"(out[kWords / 4 * 4]), "=r"(out[kWords / 4 * 4 + 1])
+                 : "l"(row + word_offset(kWords / 4 * 4, kWords, kLanes, lane)));
+  if constexpr (kWords % 2 == 1)
+    asm volatile("ld.global.L1::no_allocate.u32 %0, [%1];"
+                 : "=r"(out[kWords - 1])
+                 : "l"(row + word_offset(kWords - 1, kWords, kLanes, lane)));
+}
+
+// Asks for a row in L2.
+template <int kWords, int kLanes>
+__device__ __forceinline__ void want_row(const char* row, int lane) {
+#pragma unroll
+  for (int word = 0; word < kWords; word += 4)
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(row + word_offset(word, kWords, kLanes, lane)));
+}
+
+// ---- tensor cores: c += a b, [16, 8] += [16, 16] [16, 8]
+template <class Pool>
+__device__ __forceinline__ void multiply(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
+                                         uint32_t b1) {
+  if constexpr (Pool::kBytes == 2) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, "
+        "%2, "
+        "%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+  } else {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
+        "%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+  }
+}
+
+// Two f8e4m3, the low half of `pair` or its high half, as two f16.
+__device__ __forceinline__ uint32_t widen_pair(uint32_t pair, bool high) {
+  uint32_t out;
+  const auto half = static_cast<uint16_t>(high ? pair >> 16 : pair & 0xffffu);
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(out) : "h"(half));
+  return out;
+}
+
+// Two numbers in the pool's wide type, `low` in the low half.
+template <class Pool>
+__device__ __forceinline__ uint32_t pack_pair(float low, float high) {
+  uint32_t out;
+  if constexpr (Pool::kBytes == 2) {
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(out) : "f"(high), "f"(low));
+  } else {
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(out) : "f"(high), "f"(low));
+  }
+  return out;
+}
+
+// An 8 x 8 matrix of 16-bit numbers, two neighbours of row lane / 4 a lane, transposed.
+__device__ __forceinline__ uint32_t transpose(uint32_t x) {
+  uint32_t out;
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(out) : "r"(x));
+  return out;
+}
+
+__device__ __forceinline__ float exp2_fast(float x) {
+  float out;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
+  return out;
+}
+
+// ---- clusters
+__device__ __forceinline__ uint32_t shared_address(const void* p) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
+__device__ __forceinline__ uint32_t address_in(uint32_t address, int rank) {
+  uint32_t out;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(out) : "r"(address), "r"(rank));
+  return out;
+}
+__device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory"); }
+__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
+__device__ __forceinline__ void send(uint32_t to, float4 x, uint32_t barrier) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),
+               "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w), "r"(barrier)
+               : "memory");
+}
+__device__ __forceinline__ void send(uint32_t to, float2 x, uint32_t barrier) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(to), "f"(x.x),
+               "f"(x.y), "r"(barrier)
+               : "memory");
+}
+__device__ __forceinline__ void wait_for_bytes(uint32_t barrier) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], 0;\n"
+      "@!done bra again;\n"
+      "}\n" ::"r"(barrier)
+      : "memory");
+}
+
+// ---- results of several warps or blocks, merged in ascending order
+struct Merged {
+  float4 sum;
+  float largest, total;
+};
+// Of i < count: sums[i * sums_stride], and stats[i * stats_stride], which are the largest score and the sum of weights.
+// All of them are read at once, as the latency is what counts.
+template <int kMost>
+__device__ __forceinline__ Merged merge(const float4* sums, int sums_stride, const float2* stats, int stats_stride,
+                                        int count) {
+  float2 stat[kMost];
+  float4 sum[kMost];
+#pragma unroll
+  for (int i = 0; i < kMost; ++i) {
+    stat[i] = make_float2(-INFINITY, 0);
+    sum[i] = make_float4(0, 0, 0, 0);
+    if (i < count) stat[i] = stats[i * stats_stride], sum[i] = sums[i * sums_stride];
+  }
+  Merged merged{{0, 0, 0, 0}, -INFINITY, 0};
+#pragma unroll
+  for (int i = 0; i < kMost; ++i) merged.largest = fmaxf(merged.largest, stat[i].x);
+#pragma unroll
+  for (int i = 0; i < kMost; ++i) {
+    const float weight = exp2_fast(stat[i].x - merged.largest);
+    merged.total = fmaf(stat[i].y, weight, merged.total);
+    merged.sum.x = fmaf(sum[i].x, weight, merged.sum.x), merged.sum.y = fmaf(sum[i].y, weight, merged.sum.y);
+    merged.sum.z = fmaf(sum[i].z, weight, merged.sum.z), merged.sum.w = fmaf(sum[i].w, weight, merged.sum.w);
+  }
+  return merged;
+}
+
+__device__ __forceinline__ void store_result(const DecodeArguments& a, int64_t at, const Merged& merged) {
+  const float factor = __fdividef(1.f, merged.total);
+  const float4 x{merged.sum.x * factor, merged.sum.y * factor, merged.sum.z * factor, merged.sum.w * factor};
+  if (a.narrow_out) {
+    *reinterpret_cast<uint2*>(static_cast<__nv_bfloat16*>(a.out) + at) =
+        make_uint2(pack_pair<BF16Pool>(x.x, x.y), pack_pair<BF16Pool>(x.z, x.w));
+  } else {
+    *reinterpret_cast<float4*>(static_cast<float*>(a.out) + at) = x;
+  }
+}
+
+// The token's sequence, and which cached positions it sees: [begin, end). Those below `old` were cached before this
+// step.
+struct Range {
+  int sequence = 0, begin = 0, end = 0, old = 0;
+};
+__device__ __forceinline__ Range range_of(const DecodeArguments& a, int token) {
+  Range range;
+  range.sequence = min(token, a.sequences - 1);
+  int first = a.cu_tokens[range.sequence], next = a.cu_tokens[range.sequence + 1];
+  int context = a.context[range.sequence];
+  if (first != token || next != token + 1) {  // not one token a sequence: the last that starts at or before the token
+    int low = 0;
+    for (int high = a.sequences; high - low > 1;) {
+      const int middle = (low + high) / 2;
+      if (a.cu_tokens[middle] <= token) {
+        low = middle;
+      } else {
+        high = middle;
+      }
+    }
+    range.sequence = low, first = a.cu_tokens[low], next = a.cu_tokens[low + 1], context = a.context[low];
+  }
+  if (token >= next) return range;  // padding
+  range.end = context - (next - token) + 1;
+  range.begin = a.window > 0 && range.end > a.window ? range.end - a.window : 0;
+  range.old = context - (next - first);
+  return range;
+}
+
+// The tile that a warp is at: which rows its lanes want.
+template <class L>
+struct Tile {
+  int page[L::kSubtiles];
+
+  __device__ __forceinline__ static int inside(const Range& range, int key) {
+    return min(max(key, range.begin), range.end - 1);
+  }
+  // Entries of the block table beyond the range are arbitrary, and so is what lies there.
+  __device__ __forceinline__ void find(const DecodeArguments& a, const Range& range, const int32_t* table, int first) {
+#pragma unroll
+    for (int s = 0; s < L::kSubtiles; ++s) page[s] = table[inside(range, first + s * kSubtile) >> a.page_shift];
+  }
+  __device__ __forceinline__ const char* row(const DecodeArguments& a, const Range& range, const char* pool, int s,
+                                             int key) const {
+    const int in_page = inside(range, key) & ((1 << a.page_shift) - 1);
+    return pool + page[s] * a.block_bytes + in_page * L::kRowBytes;
+  }
+};
+
+template <class Pool, int kDim, int kHeadTiles>
+__global__ void __maxnreg__(kHeadTiles == 1 ? 168 : 255)
+    attention_decode_kernel(const __grid_constant__ DecodeArguments a) {
+  using L = Layout<Pool, kDim>;
+  extern __shared__ float4 shared[];
+  __shared__ uint64_t arrived;
+  const int thread = static_cast<int>(threadIdx.x), warp = thread / kWarp, lane = thread % kWarp;
+  const int threads = static_cast<int>(blockDim.x), warps = threads / kWarp;
+  const int eighth = lane / 4, quarter = lane % 4;
+  const int splits = static_cast<int>(gridDim.x), rank = static_cast<int>(blockIdx.x);
+  const int kv_head = static_cast<int>(blockIdx.y), token = static_cast<int>(blockIdx.z);
+  let_next_start();
+  const uint32_t barrier = shared_address(&arrived);
+  if (splits > 1) {
+    if (thread == 0) {
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier) : "memory");
+      asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    cluster_arrive();
+  }
+
+  // Who has what: tiles go to the warps of the cluster in turn.
+  const Range range = range_of(a, token);
+  const int origin = range.begin / L::kTile * L::kTile;
+  const int tiles = range.end > range.begin ? (range.end - origin + L::kTile - 1) / L::kTile : 0;
+  const int blocks = min(splits, (tiles + warps - 1) / warps);  // that have work
+  if (rank >= max(blocks, 1)) return;
+  const int64_t head_row = int64_t{token} * a.out_stride + int64_t{kv_head} * a.group * kDim;
+  const int items = a.group * L::kRowItems;
+  if (blocks == 0) {
+    wait_for_previous();
+    for (int i = thread; i < items; i += threads) store_result(a, head_row + i * 4, {{0, 0, 0, 0}, 0, 1});
+    return;
+  }
+  const int32_t* table = a.block_table + int64_t{range.sequence} * a.block_table_stride;
+  const int64_t head_bytes = (int64_t{kv_head} << a.page_shift) * L::kRowBytes;
+  const char *keys = a.k + head_bytes, *values = a.v + head_bytes;
+
+  uint32_t k[L::kSubtiles][2][L::kKeyWords], v[L::kSubtiles][4][L::kValueWords];
+  const auto load_keys = [&](const Tile<L>& tile, int first) {
+#pragma unroll
+    for (int s = 0; s < L::kSubtiles; ++s)
+#pragma unroll
+      for (int i = 0; i < 2; ++i)
+        load_row<L::kKeyWords, 4>(tile.row(a, range, keys, s, first + s * kSubtile + eighth + i * 8), quarter, k[s][i]);
+  };
+  const auto key_of_value = [&](int i) { return quarter * 2 + i % 2 + i / 2 * 8; };
+  const auto load_values = [&](const Tile<L>& tile, int first) {
+#pragma unroll
+    for (int s = 0; s < L::kSubtiles; ++s)
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        load_row<L::kValueWords, 8>(tile.row(a, range, values, s, first + s * kSubtile + key_of_value(i)), eighth,
+                                    v[s][i]);
+  };
+
+  const int stride = blocks * warps;
+  int t = rank * warps + warp;
+  Tile<L> tile, next;
+  if (t < tiles) {
+    const int first = origin + t * L::kTile;
+    tile.find(a, range, table, first);
+    if (t + stride < tiles) next.find(a, range, table, first + stride * L::kTile);
+    if (min(first + L::kTile, range.end) <= range.old) {
+      load_keys(tile, first);
+      load_values(tile, first);
+      wait_for_previous();
+    } else {
+#pragma unroll
+      for (int s = 0; s < L::kSubtiles; ++s) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i)
+          want_row<L::kKeyWords, 4>(tile.row(a, range, keys, s, first + s * kSubtile + eighth + i * 8), quarter);
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          want_row<L::kValueWords, 8>(tile.row(a, range, values, s, first + s * kSubtile + key_of_value(i)), eighth);
+      }
+      wait_for_previous();
+      load_keys(tile, first);
+      load_values(tile, first);
+    }
+  } else {
+    wait_for_previous();
+  }
+
+  uint32_t q[kHeadTiles][L::kSteps][2];
+#pragma unroll
+  for (int h = 0; h < kHeadTiles; ++h) {
+    const int head = h * kTileHeads + eighth;
+    const __nv_bfloat16* row =
+        a.q + int64_t{token} * a.q_stride + (int64_t{kv_head} * a.group + min(head, a.group - 1)) * kDim;
+#pragma unroll
+    for (int step = 0; step < L::kSteps; ++step) {
+      // The four dims whose keys are this step's.
+      const int dim = word_offset(step * Pool::kBytes, L::kKeyWords, 4, quarter) / Pool::kBytes;
+      auto pair = *reinterpret_cast<const uint2*>(row + dim);
+      if constexpr (Pool::kBytes == 1) {
+        const auto through = [](uint32_t x) {
+          const float low = __uint_as_float(x << 16), high = __uint_as_float(x & 0xffff0000u);
+          return pack_pair<Pool>(fminf(fmaxf(low, -65504.f), 65504.f), fminf(fmaxf(high, -65504.f), 65504.f));
+        };
+        pair = make_uint2(through(pair.x), through(pair.y));
+      }
+      q[h][step][0] = head < a.group ? pair.x : 0u;
+      q[h][step][1] = head < a.group ? pair.y : 0u;
+    }
+  }
+
+  // Of heads 2 * quarter and the next one: the largest score so far, this lane's share of the weights, sums of values.
+  float largest[kHeadTiles][2], total[kHeadTiles][2], sum[kHeadTiles][L::kDimTiles][4];
+#pragma unroll
+  for (int h = 0; h < kHeadTiles; ++h) {
+    largest[h][0] = largest[h][1] = -INFINITY;
+    total[h][0] = total[h][1] = 0;
+#pragma unroll
+    for (int d = 0; d < L::kDimTiles; ++d)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sum[h][d][i] = 0;
+  }
+
+  for (; t < tiles; t += stride) {
+    const int first = origin + t * L::kTile;
+    const bool more = t + stride < tiles;
+    // Scores: element i of a subtile is key lane / 4 + i / 2 * 8, head 2 * quarter + i % 2.
+    float score[kHeadTiles][L::kSubtiles][4];
+#pragma unroll
+    for (int h = 0; h < kHeadTiles; ++h)
+#pragma unroll
+      for (int s = 0; s < L::kSubtiles; ++s) {
+        float parts[2][4] = {};
+#pragma unroll
+        for (int step = 0; step < L::kSteps; ++step) {
+          const uint32_t(&x)[2][L::kKeyWords] = k[s];
+          const uint32_t b0 = q[h][step][0], b1 = q[h][step][1];
+          if constexpr (Pool::kBytes == 2) {
+            multiply<Pool>(parts[step % 2], x[0][step * 2], x[1][step * 2], x[0][step * 2 + 1], x[1][step * 2 + 1], b0,
+                           b1);
+          } else {
+            multiply<Pool>(parts[step % 2], widen_pair(x[0][step], false), widen_pair(x[1][step], false),
+                           widen_pair(x[0][step], true), widen_pair(x[1][step], true), b0, b1);
+          }
+        }
+#pragma unroll
+        for (int i = 0; i < 4; ++i) score[h][s][i] = parts[0][i] + parts[1][i];
+      }
+    if (more) load_keys(next, first + stride * L::kTile);
+
+#pragma unroll
+    for (int h = 0; h < kHeadTiles; ++h) {
+      float most[2] = {largest[h][0], largest[h][1]};
+#pragma unroll
+      for (int s = 0; s < L::kSubtiles; ++s)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          float x = score[h][s][i] * a.scale;
+          if (a.cap > 0) x = a.cap - __fdividef(2 * a.cap, exp2_fast(x) + 1);  // tanh
+          const int key = first + s * kSubtile + eighth + i / 2 * 8;
+          score[h][s][i] = key >= range.begin && key < range.end ? x : -INFINITY;
+          most[i % 2] = fmaxf(most[i % 2], score[h][s][i]);
+        }
+#pragma unroll
+      for (int step = 4; step < kWarp; step *= 2)
+#pragma unroll
+        for (int i = 0; i < 2; ++i) most[i] = fmaxf(most[i], __shfl_xor_sync(0xffffffffu, most[i], step));
+      float old[2];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        old[i] = exp2_fast(largest[h][i] - most[i]);
+        largest[h][i] = most[i];
+        total[h][i] *= old[i];
+      }
+#pragma unroll
+      for (int d = 0; d < L::kDimTiles; ++d)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sum[h][d][i] *= old[i % 2];
+#pragma unroll
+      for (int s = 0; s < L::kSubtiles; ++s) {
+        float weight[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          weight[i] = exp2_fast(score[h][s][i] - most[i % 2]);
+          total[h][i % 2] += weight[i];
+        }
+        const uint32_t b0 = transpose(pack_pair<Pool>(weight[0], weight[1]));
+        const uint32_t b1 = transpose(pack_pair<Pool>(weight[2], weight[3]));
+        const uint32_t(&x)[4][L::kValueWords] = v[s];
+#pragma unroll
+        for (int word = 0; word < L::kValueWords; ++word) {
+          if constexpr (Pool::kBytes == 2) {
+            multiply<Pool>(sum[h][word], __byte_perm(x[0][word], x[1][word], 0x5410),
+                           __byte_perm(x[0][word], x[1][word], 0x7632), __byte_perm(x[2][word], x[3][word], 0x5410),
+                           __byte_perm(x[2][word], x[3][word], 0x7632), b0, b1);
+          } else {
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+              const uint32_t order = half == 0 ? 0x5140 : 0x7362;
+              const uint32_t low = __byte_perm(x[0][word], x[1][word], order),
+                             high = __byte_perm(x[2][word], x[3][word], order);
+              multiply<Pool>(sum[h][word * 2 + half], widen_pair(low, false), widen_pair(low, true),
+                             widen_pair(high, false), widen_pair(high, true), b0, b1);
+            }
+          }
+        }
+      }
+    }
+    if (more) {
+      load_values(next, first + stride * L::kTile);
+      if (t + 2 * stride < tiles) next.find(a, range, table, first + 2 * stride * L::kTile);
+    }
+  }
+
+  // This block's warps. Results [warps, group, dims] in float4s whose place within a row is swizzled by its head, so
+  // that the lanes of a store use all banks.
+  const auto place = [](int head, int item) {
+    const int pair = head / 2 % 4;
+    return item ^ (L::kValueWords * 4 / Pool::kBytes == 16 && Pool::kBytes == 1 ? pair : (pair & 1) | (pair & 2) << 1);
+  };
+  float4* const sums = shared;
+  auto* const stats = reinterpret_cast<float2*>(shared + warps * items);  // [warps, group]
+  const int active = min(warps, tiles - rank * warps);
+  if (warp < active) {
+#pragma unroll
+    for (int h = 0; h < kHeadTiles; ++h)
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        float all = total[h][i];
+#pragma unroll
+        for (int step = 4; step < kWarp; step *= 2) all += __shfl_xor_sync(0xffffffffu, all, step);
+        const int head = h * kTileHeads + quarter * 2 + i;
+        if (head >= a.group) continue;
+        if (eighth == 0) stats[warp * a.group + head] = make_float2(largest[h][i], all);
+        float4* row = sums + (warp * a.group + head) * L::kRowItems;
+      // Element i of a tile of dims is the first of its two dims, element i + 2 the second.
+#pragma unroll
+        for (int tile_pair = 0; tile_pair < L::kDimTiles; tile_pair += 2) {
+          const int dim = word_offset(tile_pair * Pool::kBytes / 2, L::kValueWords, 8, eighth) / Pool::kBytes;
+          row[place(head, dim / 4)] = make_float4(sum[h][tile_pair][i], sum[h][tile_pair][i + 2],
+                                                  sum[h][tile_pair + 1][i], sum[h][tile_pair + 1][i + 2]);
+        }
+      }
+  }
+  // What other blocks send: [blocks, slice] sums, [blocks, group] stats of the slice's heads.
+  const int slice = (items + blocks - 1) / blocks, begin = rank * slice, own = min(slice, items - begin);
+  float4* const received = shared + warps * items + (warps * a.group + 1) / 2;
+  auto* const received_stats = reinterpret_cast<float2*>(received + items + kClusterMax);
+  if (blocks > 1) {
+    if (thread == 0 && own > 0) {
+      const int heads = (begin + own - 1) / L::kRowItems - begin / L::kRowItems + 1;
+      asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier),
+                   "r"(blocks * (own * 16 + heads * 8))
+                   : "memory");
+    }
+    cluster_wait();  // all of them have started
+  }
+  __syncthreads();
+  for (int item = thread; item < items; item += threads) {
+    const int head = item / L::kRowItems, at = item % L::kRowItems;
+    const Merged merged =
+        merge<kWarpsMax>(sums + head * L::kRowItems + place(head, at), items, stats + head, a.group, active);
+    if (blocks == 1) {
+      store_result(a, head_row + item * 4, merged);
+      continue;
+    }
+    const int owner = item / slice, index = item - owner * slice;
+    const uint32_t its_barrier = address_in(barrier, owner);
+    send(address_in(shared_address(received + rank * slice + index), owner), merged.sum, its_barrier);
+    if (index == 0 || at == 0)
+      send(address_in(shared_address(received_stats + rank * a.group + head), owner),
+           make_float2(merged.largest, merged.total), its_barrier);
+  }
+  if (blocks == 1 || own <= 0) return;
+  wait_for_bytes(barrier);
+  for (int i = thread; i < own; i += threads) {
+    const int head = (begin + i) / L::kRowItems;
+    store_result(a, head_row + (begin + i) * 4,
+                 merge<kClusterMax>(received + i, slice, received_stats + head, a.group, blocks));
+  }
+}
+
+// Bytes of shared memory of a block.
+template <int kDim>
+size_t decode_shared_bytes(int group, int warps, int splits) {
+  const int items = group * kDim / 4;
+  int quads = warps * items + (warps * group + 1) / 2;
+  if (splits > 1) quads += items + kClusterMax + (kClusterMax * group + 1) / 2;
+  return static_cast<size_t>(quads) * 16;
+}
+
+template <class Pool, int kDim>
+int decode_as(const CudaTarget& target, const DecodeArguments& a, int tokens, DecodeShape shape) {
+  const dim3 grid(static_cast<unsigned>(shape.splits), static_cast<unsigned>(a.kv_heads),
+                  static_cast<unsigned>(tokens));
+  auto* kernel =
+      a.group <= kTileHeads ? attention_decode_kernel<Pool, kDim, 1> : attention_decode_kernel<Pool, kDim, 2>;
+  return launch_clusters(target, kernel, grid, kWarp * shape.warps, shape.splits,
+                         decode_shared_bytes<kDim>(a.group, shape.warps, shape.splits), a);
+}
+
+template <class Pool>
+int decode_of(const CudaTarget& target, const AttentionWork& work, DecodeShape shape) {
+  DecodeArguments a{};
+  a.q = static_cast<const __nv_bfloat16*>(work.q.data), a.q_stride = work.q.stride;
+  a.out = work.out.data, a.out_stride = work.out.stride;
+  a.narrow_out = work.out.dtype == DType::kBF16;
+  a.group = work.heads / work.kv_heads, a.kv_heads = work.kv_heads;
+  a.scale = work.softcap > 0 ? 2 * kLog2E * work.scale / work.softcap : kLog2E * work.scale;
+  a.cap = work.softcap > 0 ? kLog2E * work.softcap : 0;
+  a.window = static_cast<int>(work.window < INT32_MAX ? work.window : 0);
+  a.k = static_cast<const char*>(work.k), a.v = static_cast<const char*>(work.v);
+  a.block_bytes = int64_t{work.kv_heads} * work.block_tokens * work.head_dim * Pool::kBytes;
+  while (1 << a.page_shift < work.block_tokens) ++a.page_shift;
+  a.cu_tokens = work.cu_tokens, a.context = work.context;
+  a.block_table = work.block_table, a.block_table_stride = work.block_table_stride, a.sequences = work.sequences;
+  const auto tokens = static_cast<int>(work.q.rows);
+  switch (work.head_dim) {
+    case 64: return decode_as<Pool, 64>(target, a, tokens, shape);
+    case 96: return decode_as<Pool, 96>(target, a, tokens, shape);
+    case 128: return decode_as<Pool, 128>(target, a, tokens, shape);
+    default: return cudaErrorInvalidValue;
+  }
+}
+
+}  // namespace
+}  // namespace bolide::cuda
