@@ -15,8 +15,26 @@ bool supports(const Problem& problem) {
          is_activation(problem.in[0].dtype) && is_activation(problem.out[0].dtype);
 }
 
-// (q [T, H*D], order edge) -> [T, H*D].
-Result<> launch(const Launch& launch, Stream& stream) {
+// More tokens than sequences: prompts, or chunks of them, beside new tokens of other sequences.
+bool supports_prompt(const Problem& problem) {
+  const auto* op = attributes<PagedAttention>(problem);
+  return supports(problem) && problem.device->gpu.has_value() && problem.device->gpu->compute_capability == 90 &&
+         problem.sizes[Symbol::kTokens] > problem.sizes[Symbol::kSequences] &&
+         problem.sizes[Symbol::kSequences] <= cuda::kPromptSequencesMax && problem.in[0].dtype == DType::kBF16 &&
+         problem.out[0].dtype == DType::kBF16 && (op->head_dim == 64 || op->head_dim == 96 || op->head_dim == 128) &&
+         op->heads % op->kv_heads == 0 && op->heads / op->kv_heads <= cuda::kPromptGroupMax;
+}
+
+bool is_prompt_work(const cuda::AttentionWork& work) {
+  const auto whole = [](const void* p, int64_t stride) {
+    return (reinterpret_cast<uintptr_t>(p) | static_cast<uintptr_t>(stride * 2)) % 16 == 0;
+  };
+  const int block = work.block_tokens;
+  return work.pool == DType::kBF16 && whole(work.q.data, work.q.stride) && whole(work.out.data, work.out.stride) &&
+         whole(work.k, 0) && whole(work.v, 0) && (block == 16 || block == 32 || block == 64 || block % 128 == 0);
+}
+
+cuda::AttentionWork work_of(const Launch& launch) {
   const auto& op = attributes<PagedAttention>(launch);
   attention::check_cache(op, launch.batch);
   const BatchInputs& batch = *launch.batch;
@@ -30,10 +48,27 @@ Result<> launch(const Launch& launch, Stream& stream) {
   work.cu_tokens = batch.cu_tokens, work.context = batch.context;
   work.block_table = batch.block_table, work.block_table_stride = batch.block_table_stride;
   work.sequences = static_cast<int>(batch.sizes[Symbol::kSequences]);
-  return launched(stream, cuda::attention(target_of(stream), work), "attention_cuda");
+  return work;
+}
+
+// (q [T, H*D], order edge) -> [T, H*D].
+Result<> launch(const Launch& launch, Stream& stream) {
+  return launched(stream, cuda::attention(target_of(stream), work_of(launch)), "attention_cuda");
+}
+// The cache is not part of the problem: those of f32 and of odd pages are the other kernel's.
+Result<> launch_prompt(const Launch& launch, Stream& stream) {
+  const cuda::AttentionWork work = work_of(launch);
+  const int status =
+      is_prompt_work(work) ? cuda::attention_prompt(target_of(stream), work) : cuda::attention(target_of(stream), work);
+  return launched(stream, status, "attention_prompt_cuda");
 }
 
 constexpr Kernel kKernels[] = {
+    {.name = "attention_prompt_cuda",
+     .device = DeviceKind::kCuda,
+     .supports = supports_prompt,
+     .launch = launch_prompt,
+     .batch_invariant = false},  // of the same token alone another kernel would take care
     {.name = "attention_cuda", .device = DeviceKind::kCuda, .supports = supports, .launch = launch},
 };
 

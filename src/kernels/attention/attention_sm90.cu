@@ -44,6 +44,9 @@ struct Tactic {
   static_assert(8 * (2 + 4 * kStages) <= 256);
 };
 
+template <int kDim>
+using CappedTactic = Tactic<kDim, 2, 2, true, true>;
+
 struct Entry {
   int sequence, first, tokens, context;
 };
@@ -54,12 +57,12 @@ struct Arguments {
   __nv_bfloat16* out;
   int64_t out_stride;
   int heads_per_kv, kv_heads, dim;
-  int tile_tokens;              // tokens of an item: kRows / heads_per_kv
+  int tile_tokens;               // tokens of an item: kRows / heads_per_kv
   int block_tokens, box_tokens;  // a page, and what of it one copy brings
-  int window;                   // 0: none
-  float scale_log2;             // scores to powers of two; with a softcap: of the capped ones
-  float cap_in, cap_out;        // capped = cap_out * tanh(cap_in * product)
-  int* report;                  // where a barrier that never comes is named; null: wait for ever
+  int window;                    // 0: none
+  float scale_log2;              // scores to powers of two; with a softcap: of the capped ones
+  float cap_in, cap_out;         // capped = cap_out * tanh(cap_in * product)
+  int* report;                   // where a barrier that never comes is named; null: wait for ever
 };
 
 // Sequences in shared memory, and how many items (of one kv head) come before each.
@@ -163,7 +166,8 @@ __device__ __forceinline__ void await(const Arguments& a, uint32_t barrier, uint
     __trap();
   }
 #else
-  while (!barrier_try(barrier, parity)) {}
+  while (!barrier_try(barrier, parity)) {
+  }
 #endif
 }
 
@@ -604,17 +608,31 @@ int launch_tactic(const CudaTarget& target, const AttentionWork& work, int block
       !encode(&v_map, work.v, 2, pool_sizes, &dim, pool_box, C::kSwizzle))
     return cudaErrorNotSupported;
 
-  const size_t shared = 1024 + C::kEntriesAt + (sizeof(Entry) + sizeof(int)) * static_cast<size_t>(work.sequences) +
-                        sizeof(int);
-  if (const cudaError_t status = cudaFuncSetAttribute(
-          attention_kernel<C>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
+  const size_t shared =
+      1024 + C::kEntriesAt + (sizeof(Entry) + sizeof(int)) * static_cast<size_t>(work.sequences) + sizeof(int);
+  if (const cudaError_t status = cudaFuncSetAttribute(attention_kernel<C>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                      static_cast<int>(shared));
       status != cudaSuccess)
     return status;
   const int64_t items = (work.q.rows / a.tile_tokens + work.sequences) * work.kv_heads;
   const int64_t grid = blocks > 0 ? blocks : target.multiprocessors;
-  return launch(target, attention_kernel<C>, dim3(static_cast<unsigned>(grid < items ? grid : items > 0 ? items : 1)), C::kThreads,
-                shared, q_map, k_map, v_map, a);
+  return launch(target, attention_kernel<C>,
+                dim3(static_cast<unsigned>(grid < items ? grid
+                                           : items > 0  ? items
+                                                        : 1)),
+                C::kThreads, shared, q_map, k_map, v_map, a);
 }
 
 }  // namespace
+
+int attention_prompt(const CudaTarget& target, const AttentionWork& work) {
+  const bool capped = work.softcap > 0;
+  switch (work.head_dim) {
+    case 64: return capped ? launch_tactic<CappedTactic<64>>(target, work) : launch_tactic<Tactic<64>>(target, work);
+    case 96: return capped ? launch_tactic<CappedTactic<96>>(target, work) : launch_tactic<Tactic<96>>(target, work);
+    case 128: return capped ? launch_tactic<CappedTactic<128>>(target, work) : launch_tactic<Tactic<128>>(target, work);
+    default: return cudaErrorInvalidValue;
+  }
+}
+
 }  // namespace bolide::cuda

@@ -134,25 +134,22 @@ __device__ __forceinline__ void product_shared(float (&d)[64], uint64_t a, uint6
 
 // d[64, N] += a * b: a [64, 16] in registers, b [16, N] in shared memory, its columns along the panels.
 __device__ __forceinline__ void product_registers(float (&d)[32], const uint32_t* a, uint64_t b) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" BOLIDE_N0 BOLIDE_N16
-      "}, {%32,%33,%34,%35}, %36, 1, 1, 1, 1;"
-      : BOLIDE_D16(d, 0), BOLIDE_D16(d, 16)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+  asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" BOLIDE_N0 BOLIDE_N16
+               "}, {%32,%33,%34,%35}, %36, 1, 1, 1, 1;"
+               : BOLIDE_D16(d, 0), BOLIDE_D16(d, 16)
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 __device__ __forceinline__ void product_registers(float (&d)[48], const uint32_t* a, uint64_t b) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n96k16.f32.bf16.bf16 {" BOLIDE_N0 BOLIDE_N16 BOLIDE_N32
-      "}, {%48,%49,%50,%51}, %52, 1, 1, 1, 1;"
-      : BOLIDE_D16(d, 0), BOLIDE_D16(d, 16), BOLIDE_D16(d, 32)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+  asm volatile("wgmma.mma_async.sync.aligned.m64n96k16.f32.bf16.bf16 {" BOLIDE_N0 BOLIDE_N16 BOLIDE_N32
+               "}, {%48,%49,%50,%51}, %52, 1, 1, 1, 1;"
+               : BOLIDE_D16(d, 0), BOLIDE_D16(d, 16), BOLIDE_D16(d, 32)
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 __device__ __forceinline__ void product_registers(float (&d)[64], const uint32_t* a, uint64_t b) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" BOLIDE_N0 BOLIDE_N16 BOLIDE_N32 BOLIDE_N48
-      "}, {%64,%65,%66,%67}, %68, 1, 1, 1, 1;"
-      : BOLIDE_D16(d, 0), BOLIDE_D16(d, 16), BOLIDE_D16(d, 32), BOLIDE_D16(d, 48)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+  asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" BOLIDE_N0 BOLIDE_N16 BOLIDE_N32 BOLIDE_N48
+               "}, {%64,%65,%66,%67}, %68, 1, 1, 1, 1;"
+               : BOLIDE_D16(d, 0), BOLIDE_D16(d, 16), BOLIDE_D16(d, 32), BOLIDE_D16(d, 48)
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 
 #undef BOLIDE_D4
