@@ -248,6 +248,7 @@ TEST(Attention, PromptsMatchTheOracle) {
   for (const auto& [heads, kv_heads, dim] :
        {std::array<int64_t, 3>{8, 2, 128}, {2, 2, 96}, {4, 1, 96}, {9, 3, 64}, {12, 2, 128}, {3, 3, 64}, {32, 1, 64}})
     for (const int32_t page : {64, 16, 128}) {
+      if (!device && page != 16) continue;  // the oracle takes its time
       std::mt19937_64 random(seed);
       const Dims dims{heads, kv_heads, dim, DType::kBF16, page};
       std::vector<std::pair<int64_t, int64_t>> lengths = {{1, 1},     {129, 129}, {300, 40}, {128, 128},
