@@ -16,6 +16,8 @@
 // arXiv:2407.08608).
 #include <cudaTypedefs.h>
 
+#include <algorithm>
+
 #include "kernels/attention/attention_cuda_parts.h"
 #include "kernels/attention/hopper_sm90.cuh"
 #include "kernels/common/cuda_launch.cuh"
@@ -23,11 +25,11 @@
 namespace bolide::cuda {
 namespace {
 
-constexpr int kSortedMax = 1024;  // sequences that are put in order of length: each is compared with each
-
-template <int kDim_, int kStages_ = 2, int kConsumers_ = 2, bool kTurns_ = true, bool kSoftcap_ = false>
+template <int kDim_, int kStages_ = 2, int kConsumers_ = 2, bool kTurns_ = true, bool kSoftcap_ = false,
+          int kQueries_ = 2>
 struct Tactic {
   static constexpr int kDim = kDim_, kStages = kStages_, kConsumers = kConsumers_, kKeys = 128;
+  static constexpr int kQueries = kQueries_, kItems = 4;
   static constexpr bool kTurns = kTurns_, kSoftcap = kSoftcap_;
   static constexpr int kRows = 64 * kConsumers, kThreads = kWarpgroup * (kConsumers + 1);
   static constexpr int kProducerRegisters = kConsumers == 2 ? 40 : 32;
@@ -38,18 +40,14 @@ struct Tactic {
   static constexpr int kQueryBytes = kRows * kDim * 2, kTileBytes = kKeys * kDim * 2;
   static constexpr int kQueryPanel = kRows * kSwizzle, kTilePanel = kKeys * kSwizzle;
   // Shared memory, from an address that is a multiple of 1024.
-  static constexpr int kKeysAt = kQueryBytes, kValuesAt = kKeysAt + kStages * kTileBytes;
+  static constexpr int kKeysAt = kQueries * kQueryBytes, kValuesAt = kKeysAt + kStages * kTileBytes;
   static constexpr int kBarriersAt = kValuesAt + kStages * kTileBytes;
-  static constexpr int kEntriesAt = kBarriersAt + 256;
-  static_assert(8 * (2 + 4 * kStages) <= 256);
+  static constexpr int kItemsAt = kBarriersAt + 16 * (kItems + kQueries + 2 * kStages);
+  static constexpr int kSharedBytes = kItemsAt + 32 * kItems;
 };
 
 template <int kDim>
 using CappedTactic = Tactic<kDim, 2, 2, true, true>;
-
-struct Entry {
-  int sequence, first, tokens, context;
-};
 
 struct Arguments {
   const int32_t *cu_tokens, *context, *block_table;
@@ -65,110 +63,37 @@ struct Arguments {
   int* report;                   // where a barrier that never comes is named; null: wait for ever
 };
 
-// Sequences in shared memory, and how many items (of one kv head) come before each.
-template <class C>
-struct Work {
-  Entry* entries;  // [sequences]
-  int* before;     // [sequences + 1]
-
-  __device__ __forceinline__ Work(unsigned char* shared, int sequences)
-      : entries(reinterpret_cast<Entry*>(shared + C::kEntriesAt)),
-        before(reinterpret_cast<int*>(entries + sequences)) {}
-
-  // By all threads of the block; ends with a barrier.
-  __device__ __forceinline__ void plan(const Arguments& a) {
-    const int threads = static_cast<int>(blockDim.x), thread = static_cast<int>(threadIdx.x);
-    const auto seen = [&](int context) { return a.window > 0 && context > a.window ? a.window : context; };
-    const bool sorted = a.sequences <= kSortedMax;
-    if (sorted) {
-      for (int s = thread; s < a.sequences; s += threads) before[s] = seen(a.context[s]);
-      __syncthreads();
-    }
-    for (int s = thread; s < a.sequences; s += threads) {
-      const int first = a.cu_tokens[s], context = a.context[s], mine = seen(context);
-      int rank = s;
-      if (sorted) {
-        rank = 0;
-        for (int other = 0; other < a.sequences; ++other)
-          rank += before[other] > mine || (before[other] == mine && other < s) ? 1 : 0;
-      }
-      entries[rank] = {s, first, a.cu_tokens[s + 1] - first, context};
-    }
-    __syncthreads();
-    if (thread < kWarp) {
-      int total = 0;
-      for (int base = 0; base < a.sequences; base += kWarp) {
-        const int i = base + thread;
-        const int mine = i < a.sequences ? (entries[i].tokens + a.tile_tokens - 1) / a.tile_tokens : 0;
-        int sum = mine;
-#pragma unroll
-        for (int step = 1; step < kWarp; step *= 2) {
-          const int other = __shfl_up_sync(0xffffffffu, sum, step);
-          if (thread >= step) sum += other;
-        }
-        if (i < a.sequences) before[i] = total + sum - mine;
-        total += __shfl_sync(0xffffffffu, sum, kWarp - 1);
-      }
-      if (thread == 0) before[a.sequences] = total;
-    }
-    __syncthreads();
-  }
-};
-
-struct Item {
-  Entry entry;
-  int head;            // of kv
-  int token;           // the item's first, in its sequence
+// A work item, as the planning warp hands it to the others.
+struct alignas(16) Item {
+  int sequence, head;  // head: of kv
+  int row;             // of q and out, of the first token
+  int tokens;          // 0: there is no further item
+  int first_position;  // of the first token
   int begin, end;      // tiles of keys
-  int first_position;  // of the item's first token
-  int last_position;   // of its last
+  int context;         // of the sequence
 };
 
-// The block's n-th item, if there is one.
-template <class C>
-__device__ __forceinline__ bool item_of(const Arguments& a, const Work<C>& work, int n, Item& item) {
-  const int blocks = static_cast<int>(gridDim.x), block = static_cast<int>(blockIdx.x);
-  const int index = n * blocks + (n % 2 == 0 ? block : blocks - 1 - block);
-  const int tile = index / a.kv_heads;
-  if (tile >= work.before[a.sequences]) return false;
-  item.head = index - tile * a.kv_heads;
-  int low = 0;  // the last sequence with before <= tile
-  for (int high = a.sequences; high - low > 1;) {
-    const int middle = (low + high) / 2;
-    if (work.before[middle] <= tile) {
-      low = middle;
-    } else {
-      high = middle;
-    }
-  }
-  item.entry = work.entries[low];
-  item.token = (work.before[low + 1] - 1 - tile) * a.tile_tokens;
-  const int last = min(item.token + a.tile_tokens, item.entry.tokens) - 1;
-  const int past = item.entry.context - item.entry.tokens;
-  item.first_position = past + item.token, item.last_position = past + last;
-  item.end = item.entry.context > 0 ? (item.last_position + C::kKeys) / C::kKeys : 0;
-  const int first_key = item.first_position - a.window + 1;
-  item.begin = a.window > 0 && first_key > 0 ? first_key / C::kKeys : 0;
-  return true;
-}
-
-// Waits for a phase. `name` is what a report says.
+// Waits for a phase; the warps of the first warpgroup not for ever if BOLIDE_ATTENTION_BOUNDED is defined, as a bench
+// does: `name` is what a report then says. (More registers than the others can spare.)
+template <bool kBounded = false>
 __device__ __forceinline__ void await(const Arguments& a, uint32_t barrier, uint32_t parity, int name) {
 #ifdef BOLIDE_ATTENTION_BOUNDED
-  const long long start = clock64();
-  while (!barrier_try(barrier, parity)) {
-    if (clock64() - start < 4000000000ll) continue;
-    a.report[1] = static_cast<int>(blockIdx.x), a.report[2] = static_cast<int>(threadIdx.x);
-    a.report[3] = static_cast<int>(parity);
-    __threadfence_system();
-    a.report[0] = name;
-    __threadfence_system();
-    __trap();
-  }
-#else
-  while (!barrier_try(barrier, parity)) {
+  if constexpr (kBounded) {
+    const long long start = clock64();
+    while (!barrier_try(barrier, parity)) {
+      if (clock64() - start < 4000000000ll) continue;
+      a.report[1] = static_cast<int>(blockIdx.x), a.report[2] = static_cast<int>(threadIdx.x);
+      a.report[3] = static_cast<int>(parity);
+      __threadfence_system();
+      a.report[0] = name;
+      __threadfence_system();
+      __trap();
+    }
+    return;
   }
 #endif
+  while (!barrier_try(barrier, parity)) {
+  }
 }
 
 // A place in a ring of kStages.
@@ -182,68 +107,216 @@ struct Ring {
   }
 };
 
-enum BarrierName { kNone, kQueryFull, kQueryEmpty, kKeyFull, kKeyEmpty, kValueFull, kValueEmpty };
+enum BarrierName {
+  kNone,
+  kItemFull,
+  kItemEmpty,
+  kQueryFull,
+  kQueryEmpty,
+  kKeyFull,
+  kKeyEmpty,
+  kValueFull,
+  kValueEmpty
+};
+
+// A pair of barriers for each place of a ring.
+template <int kStages>
+struct RingBarriers {
+  uint32_t base;
+  __device__ __forceinline__ uint32_t full(int stage) const { return base + 16 * stage; }
+  __device__ __forceinline__ uint32_t empty(int stage) const { return base + 16 * stage + 8; }
+  __device__ __forceinline__ void init(int fills, int leaves) const {
+    for (int stage = 0; stage < kStages; ++stage) barrier_init(full(stage), fills), barrier_init(empty(stage), leaves);
+  }
+};
 
 template <class C>
 struct Barriers {
-  uint32_t base;
-  __device__ __forceinline__ uint32_t query_full() const { return base; }
-  __device__ __forceinline__ uint32_t query_empty() const { return base + 8; }
-  __device__ __forceinline__ uint32_t key_full(int stage) const { return base + 16 + 8 * stage; }
-  __device__ __forceinline__ uint32_t key_empty(int stage) const { return base + 16 + 8 * (C::kStages + stage); }
-  __device__ __forceinline__ uint32_t value_full(int stage) const { return base + 16 + 8 * (2 * C::kStages + stage); }
-  __device__ __forceinline__ uint32_t value_empty(int stage) const { return base + 16 + 8 * (3 * C::kStages + stage); }
+  RingBarriers<C::kItems> items;
+  RingBarriers<C::kQueries> queries;
+  RingBarriers<C::kStages> keys, values;
+
+  __device__ __forceinline__ explicit Barriers(uint32_t shared)
+      : items{shared + C::kBarriersAt},
+        queries{items.base + 16 * C::kItems},
+        keys{queries.base + 16 * C::kQueries},
+        values{keys.base + 16 * C::kStages} {}
 };
+
+// Every thread of a warp gets the next item.
+template <class C>
+__device__ __forceinline__ bool next_item(const Arguments& a, const unsigned char* shared_memory,
+                                          const Barriers<C>& barriers, Ring<C::kItems>& ring, Item& item) {
+  await(a, barriers.items.full(ring.stage), ring.parity, kItemFull);
+  item = reinterpret_cast<const Item*>(shared_memory + C::kItemsAt)[ring.stage];
+  __syncwarp();
+  if (threadIdx.x % kWarp == 0) barrier_arrive(barriers.items.empty(ring.stage));
+  ring.next();
+  return item.tokens > 0;
+}
+
+// The planning warp. Items of all sequences, longest first, are dealt to the blocks there and back; items of equal
+// length are in order of sequence. A block finds its own among them by counting.
+template <class C>
+struct Planner {
+  const Arguments& a;
+  int lane;
+  int length;        // of the items in hand, in tiles of keys
+  int longer, same;  // how many items of a kv head are longer, and at least as long
+
+  // Tiles of keys an item has at most; with a window all that have as many count as equal.
+  __device__ __forceinline__ int longest() const {
+    int most = 0;
+    for (int s = lane; s < a.sequences; s += kWarp)
+      if (a.cu_tokens[s + 1] > a.cu_tokens[s]) most = max(most, (a.context[s] + C::kKeys - 1) / C::kKeys);
+    most = static_cast<int>(__reduce_max_sync(0xffffffffu, static_cast<unsigned>(most)));
+    return a.window > 0 ? min(most, (a.window + a.tile_tokens) / C::kKeys + 2) : most;
+  }
+  // Items of a sequence that see at least so many tiles: its last ones.
+  __device__ __forceinline__ int items_of(int sequence, int tiles) const {
+    const int tokens = a.cu_tokens[sequence + 1] - a.cu_tokens[sequence], context = a.context[sequence];
+    const int items = (tokens + a.tile_tokens - 1) / a.tile_tokens;
+    if (tiles == 0) return items;
+    const int needed = (tiles - 1) * C::kKeys + 1 - (context - tokens);  // the item's tokens must reach this one
+    if (context == 0 || needed > tokens) return 0;
+    return items - (max(needed, 1) + a.tile_tokens - 1) / a.tile_tokens + 1;
+  }
+  __device__ __forceinline__ int items_of_all(int tiles) const {
+    int sum = 0;
+    for (int s = lane; s < a.sequences; s += kWarp) sum += items_of(s, tiles);
+    return __reduce_add_sync(0xffffffffu, sum);
+  }
+
+  // The index-th item of a kv head; indices ascend from call to call. False: there are not so many.
+  __device__ __forceinline__ bool find(int index, int& sequence, int& item) {
+    if (index >= same) {
+      longer = same;
+      int low = 0, high = length - 1;  // the largest length of which there are more than `index` at least as long
+      while (low < high) {
+        const int middle = (low + high + 1) / 2;
+        if (items_of_all(middle) > index) {
+          low = middle;
+        } else {
+          high = middle - 1;
+        }
+      }
+      if (high < 0) return false;
+      if (low + 1 < length) longer = items_of_all(low + 1);
+      length = low, same = items_of_all(low);
+      if (index >= same) return false;
+    }
+    int before = longer;
+    for (int base = 0;; base += kWarp) {
+      const int s = base + lane;
+      const int above = s < a.sequences && longer > 0 ? items_of(s, length + 1) : 0;
+      const int mine = s < a.sequences ? items_of(s, length) - above : 0;
+      int sum = mine;
+#pragma unroll
+      for (int step = 1; step < kWarp; step *= 2) {
+        const int other = __shfl_up_sync(0xffffffffu, sum, step);
+        if (lane >= step) sum += other;
+      }
+      const unsigned reached = __ballot_sync(0xffffffffu, before + sum > index);
+      if (reached != 0) {
+        const int who = __ffs(static_cast<int>(reached)) - 1;
+        const int skipped = above + index - (before + sum - mine);  // items behind the wanted one
+        sequence = base + who;
+        item = __shfl_sync(0xffffffffu, s < a.sequences ? items_of(s, 0) - 1 - skipped : 0, who);
+        return true;
+      }
+      before += __shfl_sync(0xffffffffu, sum, kWarp - 1);
+    }
+  }
+};
+
+template <class C>
+__device__ __forceinline__ void plan(const Arguments& a, unsigned char* shared_memory, const Barriers<C>& barriers) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int blocks = static_cast<int>(gridDim.x), block = static_cast<int>(blockIdx.x);
+  Planner<C> planner{a, lane, 0, 0, 0};
+  if (a.sequences > 1) planner.length = planner.longest() + 1;
+  Ring<C::kItems> ring;
+  bool more = true;
+  for (int n = 0; more; ++n) {
+    const int index = n * blocks + (n % 2 == 0 ? block : blocks - 1 - block), rank = index / a.kv_heads;
+    int sequence = 0, number;
+    if (a.sequences == 1) {
+      number = (a.cu_tokens[1] - a.cu_tokens[0] + a.tile_tokens - 1) / a.tile_tokens - 1 - rank;
+      more = number >= 0;
+    } else {
+      more = planner.find(rank, sequence, number);
+    }
+    Item item{};
+    if (more) {
+      const int first = a.cu_tokens[sequence], tokens = a.cu_tokens[sequence + 1] - first;
+      const int token = number * a.tile_tokens;
+      item.sequence = sequence, item.head = index - rank * a.kv_heads, item.context = a.context[sequence];
+      item.row = first + token, item.tokens = min(a.tile_tokens, tokens - token);
+      item.first_position = item.context - tokens + token;
+      item.end = item.context > 0 ? (item.first_position + item.tokens - 1) / C::kKeys + 1 : 0;
+      const int first_key = item.first_position - a.window + 1;
+      item.begin = a.window > 0 && first_key > 0 ? first_key / C::kKeys : 0;
+    }
+    await<true>(a, barriers.items.empty(ring.stage), ring.parity ^ 1, kItemEmpty);
+    if (lane == 0) {
+      reinterpret_cast<Item*>(shared_memory + C::kItemsAt)[ring.stage] = item;
+      barrier_arrive(barriers.items.full(ring.stage));
+    }
+    __syncwarp();
+    ring.next();
+  }
+}
 
 // The copying warp. Each lane brings one box of a tile: one panel of one page, or of kKeys tokens of it.
 template <class C>
 __device__ __forceinline__ void produce(const Arguments& a, const CUtensorMap* q_map, const CUtensorMap* k_map,
-                                        const CUtensorMap* v_map, uint32_t shared, const Work<C>& work) {
-  const Barriers<C> barriers{shared + C::kBarriersAt};
+                                        const CUtensorMap* v_map, const unsigned char* shared_memory, uint32_t shared,
+                                        const Barriers<C>& barriers) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int slot = lane / C::kPanels, panel = lane % C::kPanels, slots = C::kKeys / a.box_tokens;
   const uint32_t box_at = static_cast<uint32_t>(panel * C::kTilePanel + slot * a.box_tokens * C::kSwizzle);
   const uint32_t query_bytes = static_cast<uint32_t>(a.tile_tokens * a.heads_per_kv * C::kDim * 2);
+  Ring<C::kItems> items;
+  Ring<C::kQueries> queries;
   Ring<C::kStages> keys, values;
-  uint32_t query_parity = 0;
   Item item;
-  for (int n = 0; item_of<C>(a, work, n, item); ++n) {
+  while (next_item<C>(a, shared_memory, barriers, items, item)) {
     if (item.begin >= item.end) continue;
-    const int32_t* table = a.block_table + int64_t{item.entry.sequence} * a.block_table_stride;
+    const int32_t* table = a.block_table + int64_t{item.sequence} * a.block_table_stride;
     // The row of the pools at which this lane's box of a tile begins; -1: beyond the context, there is no page.
     const auto row_of = [&](int tile) {
       const int position = tile * C::kKeys + slot * a.box_tokens;
-      if (slot >= slots || position >= item.entry.context) return -1;
+      if (slot >= slots || position >= item.context) return -1;
       const int page = position / a.block_tokens;
       return (table[page] * a.kv_heads + item.head) * a.block_tokens + (position - page * a.block_tokens);
     };
     const auto load = [&](const CUtensorMap* map, int tile, int row, uint32_t to, uint32_t full) {
-      const int left = item.entry.context - tile * C::kKeys;
+      const int left = item.context - tile * C::kKeys;
       const int live = min(slots, (left + a.box_tokens - 1) / a.box_tokens);
       if (lane == 0) barrier_expect(full, static_cast<uint32_t>(live * a.box_tokens * C::kDim * 2));
       __syncwarp();
       if (row >= 0) copy_box(to + box_at, map, full, panel * C::kPanelDim, row);
     };
     const auto load_keys = [&](int tile, int row) {
-      await(a, barriers.key_empty(keys.stage), keys.parity ^ 1, kKeyEmpty);
-      load(k_map, tile, row, shared + C::kKeysAt + keys.stage * C::kTileBytes, barriers.key_full(keys.stage));
+      await<true>(a, barriers.keys.empty(keys.stage), keys.parity ^ 1, kKeyEmpty);
+      load(k_map, tile, row, shared + C::kKeysAt + keys.stage * C::kTileBytes, barriers.keys.full(keys.stage));
       keys.next();
     };
     const auto load_values = [&](int tile, int row) {
-      await(a, barriers.value_empty(values.stage), values.parity ^ 1, kValueEmpty);
-      load(v_map, tile, row, shared + C::kValuesAt + values.stage * C::kTileBytes, barriers.value_full(values.stage));
+      await<true>(a, barriers.values.empty(values.stage), values.parity ^ 1, kValueEmpty);
+      load(v_map, tile, row, shared + C::kValuesAt + values.stage * C::kTileBytes, barriers.values.full(values.stage));
       values.next();
     };
 
     int row = row_of(item.end - 1);
-    load_keys(item.end - 1, row);
-    await(a, barriers.query_empty(), query_parity ^ 1, kQueryEmpty);
-    query_parity ^= 1;
-    if (lane == 0) barrier_expect(barriers.query_full(), query_bytes);
+    await<true>(a, barriers.queries.empty(queries.stage), queries.parity ^ 1, kQueryEmpty);
+    if (lane == 0) barrier_expect(barriers.queries.full(queries.stage), query_bytes);
     __syncwarp();
     if (lane < C::kPanels)
-      copy_box(shared + lane * C::kQueryPanel, q_map, barriers.query_full(), lane * C::kPanelDim,
-               item.head * a.heads_per_kv, item.entry.first + item.token);
+      copy_box(shared + queries.stage * C::kQueryBytes + lane * C::kQueryPanel, q_map,
+               barriers.queries.full(queries.stage), lane * C::kPanelDim, item.head * a.heads_per_kv, item.row);
+    queries.next();
+    load_keys(item.end - 1, row);
     for (int tile = item.end - 2; tile >= item.begin; --tile) {
       const int next_row = row_of(tile);
       load_keys(tile, next_row);
@@ -254,11 +327,12 @@ __device__ __forceinline__ void produce(const Arguments& a, const CUtensorMap* q
   }
 }
 
-// Rows of `out` behind the last sequence get zeros: by the copying warpgroup's other warps.
+// Rows of `out` behind the last sequence get zeros: by the first warpgroup's last two warps.
 __device__ __forceinline__ void clear_padding(const Arguments& a) {
+  constexpr int kThreads = kWarpgroup / 2;
   const int width = a.dim * a.heads_per_kv * a.kv_heads;
   for (int t = a.cu_tokens[a.sequences] + static_cast<int>(blockIdx.x); t < a.tokens; t += static_cast<int>(gridDim.x))
-    for (int i = (static_cast<int>(threadIdx.x) - kWarp) * 8; i < width; i += (kWarpgroup - kWarp) * 8)
+    for (int i = (static_cast<int>(threadIdx.x) - kThreads) * 8; i < width; i += kThreads * 8)
       *reinterpret_cast<uint4*>(a.out + t * a.out_stride + i) = uint4{0, 0, 0, 0};
 }
 
@@ -402,13 +476,14 @@ __device__ __forceinline__ void clear_values(unsigned char* tile, int valid, int
 
 template <class C>
 __device__ __forceinline__ void consume(const Arguments& a, unsigned char* shared_memory, uint32_t shared,
-                                        const Work<C>& work, int group) {
+                                        const Barriers<C>& barriers, int group) {
   constexpr int kTurn = 1, kAlone = kTurn + C::kConsumers;  // named barriers, one a warpgroup
-  const Barriers<C> barriers{shared + C::kBarriersAt};
   const int thread = static_cast<int>(threadIdx.x) % kWarpgroup, lane = thread % kWarp;
   const int column = lane % 4 * 2;
   const int row = group * 64 + thread / kWarp * 16 + lane / 4;  // and 8 further on
-  const uint64_t q = panel_descriptor<C::kSwizzle>(shared + group * 64 * C::kSwizzle, 16);
+  const auto queries_at = [&](int stage) {
+    return panel_descriptor<C::kSwizzle>(shared + stage * C::kQueryBytes + group * 64 * C::kSwizzle, 16);
+  };
   const auto keys_at = [&](int stage) {
     return panel_descriptor<C::kSwizzle>(shared + C::kKeysAt + stage * C::kTileBytes, 16);
   };
@@ -421,17 +496,17 @@ __device__ __forceinline__ void consume(const Arguments& a, unsigned char* share
   if (C::kTurns && group == C::kConsumers - 1) pass(kTurn, 2 * kWarpgroup);  // the first group starts
 
   Rows<C> rows;
+  Ring<C::kItems> items;
+  Ring<C::kQueries> queries;
   Ring<C::kStages> keys, values;
-  uint32_t query_parity = 0;
   Item item;
-  for (int n = 0; item_of<C>(a, work, n, item); ++n) {
+  while (next_item<C>(a, shared_memory, barriers, items, item)) {
     int token[2], head[2], position[2];
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const int mine = row + 8 * h, ahead = mine / a.heads_per_kv;
-      token[h] = item.token + ahead, head[h] = item.head * a.heads_per_kv + mine - ahead * a.heads_per_kv;
-      position[h] = item.first_position + ahead - column;
-      if (ahead >= a.tile_tokens || token[h] >= item.entry.tokens) token[h] = -1;  // no such row
+      const int mine = row + 8 * h;
+      token[h] = mine / a.heads_per_kv, head[h] = item.head * a.heads_per_kv + mine % a.heads_per_kv;
+      position[h] = item.first_position + token[h] - column;
     }
 #pragma unroll
     for (int i = 0; i < C::kDim / 2; ++i) rows.sums[i] = 0;
@@ -444,64 +519,64 @@ __device__ __forceinline__ void consume(const Arguments& a, unsigned char* share
         rows.mask(last, a.window);
       };
       float factor[2];
-      await(a, barriers.query_full(), query_parity, kQueryFull);
-      query_parity ^= 1;
-      await(a, barriers.key_full(keys.stage), keys.parity, kKeyFull);
+      await(a, barriers.queries.full(queries.stage), queries.parity, kQueryFull);
+      const uint64_t q = queries_at(queries.stage);
+      await(a, barriers.keys.full(keys.stage), keys.parity, kKeyFull);
       rows.multiply_keys(q, keys_at(keys.stage));
       products_wait<0>();
       settle(rows.scores);
-      leave(barriers.key_empty(keys.stage));
-      if (item.end - 1 == item.begin) leave(barriers.query_empty());
+      leave(barriers.keys.empty(keys.stage));
+      if (item.end - 1 == item.begin) leave(barriers.queries.empty(queries.stage));
       keys.next();
       if (C::kSoftcap) rows.cap(a);
       hide(item.end - 1);
       rows.soften(a.scale_log2, factor);
       rows.narrow_weights();
-      const int valid = item.entry.context - (item.end - 1) * C::kKeys;
+      const int valid = item.context - (item.end - 1) * C::kKeys;
       if (valid < C::kKeys) {
-        await(a, barriers.value_full(values.stage), values.parity, kValueFull);
+        await(a, barriers.values.full(values.stage), values.parity, kValueFull);
         clear_values<C>(shared_memory + C::kValuesAt + values.stage * C::kTileBytes, valid, kAlone + group);
       }
 
       for (int tile = item.end - 2; tile >= item.begin; --tile) {
-        await(a, barriers.key_full(keys.stage), keys.parity, kKeyFull);
+        await(a, barriers.keys.full(keys.stage), keys.parity, kKeyFull);
         if (C::kTurns) meet(kTurn + group, 2 * kWarpgroup);
         rows.multiply_keys(q, keys_at(keys.stage));
-        await(a, barriers.value_full(values.stage), values.parity, kValueFull);
+        await(a, barriers.values.full(values.stage), values.parity, kValueFull);
         rows.multiply_values(values_at(values.stage));
         if (C::kTurns) pass(kTurn + (group + 1) % C::kConsumers, 2 * kWarpgroup);
         products_wait<1>();
         settle(rows.scores);
-        leave(barriers.key_empty(keys.stage));
-        if (tile == item.begin) leave(barriers.query_empty());
+        leave(barriers.keys.empty(keys.stage));
+        if (tile == item.begin) leave(barriers.queries.empty(queries.stage));
         keys.next();
         if (C::kSoftcap) rows.cap(a);
         const int first_key = tile * C::kKeys;
         if (first_key + C::kKeys - 1 > item.first_position ||
-            (a.window > 0 && first_key <= item.last_position - a.window))
+            (a.window > 0 && first_key < item.first_position + item.tokens - a.window))
           hide(tile);
         rows.soften(a.scale_log2, factor);
         products_wait<0>();
         settle(rows.sums), settle(rows.weights);
-        leave(barriers.value_empty(values.stage));
+        leave(barriers.values.empty(values.stage));
         values.next();
         rows.narrow_weights();
         rows.shrink(factor);
       }
 
-      await(a, barriers.value_full(values.stage), values.parity, kValueFull);
+      await(a, barriers.values.full(values.stage), values.parity, kValueFull);
       rows.multiply_values(values_at(values.stage));
       products_wait<0>();
       settle(rows.sums), settle(rows.weights);
-      leave(barriers.value_empty(values.stage));
+      leave(barriers.values.empty(values.stage));
       values.next();
+      queries.next();
     }
 
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const float total = quad_sum(rows.total[h]), inverse = total != 0 ? 1 / total : 0.f;
-      __nv_bfloat16* to =
-          a.out + (item.entry.first + int64_t{token[h]}) * a.out_stride + head[h] * C::kDim + lane % 4 * 8;
+      __nv_bfloat16* to = a.out + (item.row + int64_t{token[h]}) * a.out_stride + head[h] * C::kDim + lane % 4 * 8;
 #pragma unroll
       for (int i = 0; i < C::kDim / 32; ++i) {
         uint32_t x[4];
@@ -511,7 +586,7 @@ __device__ __forceinline__ void consume(const Arguments& a, unsigned char* share
           x[j] = pair_of(rows.sums[at] * inverse, rows.sums[at + 1] * inverse);
         }
         transpose_quad(x);
-        if (token[h] >= 0) *reinterpret_cast<uint4*>(to + 32 * i) = uint4{x[0], x[1], x[2], x[3]};
+        if (token[h] < item.tokens) *reinterpret_cast<uint4*>(to + 32 * i) = uint4{x[0], x[1], x[2], x[3]};
       }
     }
   }
@@ -525,31 +600,31 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   unsigned char* shared_memory = unaligned + (-shared_address(unaligned) & 1023);
   const uint32_t shared = shared_address(shared_memory);
   const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / kWarp, 0);
+  const Barriers<C> barriers(shared);
   if (threadIdx.x == 0) {
-    const Barriers<C> barriers{shared + C::kBarriersAt};
     constexpr int kWarps = C::kConsumers * kWarpgroup / kWarp;
-    barrier_init(barriers.query_full(), 1), barrier_init(barriers.query_empty(), kWarps);
-    for (int stage = 0; stage < C::kStages; ++stage) {
-      barrier_init(barriers.key_full(stage), 1), barrier_init(barriers.key_empty(stage), kWarps);
-      barrier_init(barriers.value_full(stage), 1), barrier_init(barriers.value_empty(stage), kWarps);
-    }
+    barriers.items.init(1, 1 + kWarps);
+    barriers.queries.init(1, kWarps);
+    barriers.keys.init(1, kWarps);
+    barriers.values.init(1, kWarps);
     barrier_init_done();
     prefetch_map(&q_map), prefetch_map(&k_map), prefetch_map(&v_map);
   }
+  __syncthreads();
   wait_for_previous();
   let_next_start();
-  Work<C> work(shared_memory, a.sequences);
-  work.plan(a);
   if (warp < kWarpgroup / kWarp) {
     give_registers<C::kProducerRegisters>();
     if (warp == 0) {
-      produce<C>(a, &q_map, &k_map, &v_map, shared, work);
+      produce<C>(a, &q_map, &k_map, &v_map, shared_memory, shared, barriers);
+    } else if (warp == 1) {
+      plan<C>(a, shared_memory, barriers);
     } else {
       clear_padding(a);
     }
   } else {
     take_registers<C::kConsumerRegisters>();
-    consume<C>(a, shared_memory, shared, work, warp / (kWarpgroup / kWarp) - 1);
+    consume<C>(a, shared_memory, shared, barriers, warp / (kWarpgroup / kWarp) - 1);
   }
 }
 
@@ -578,9 +653,8 @@ bool encode(CUtensorMap* map, const void* data, int rank, const uint64_t* sizes,
                   CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
-// `blocks`: how many are started, 0 for one a multiprocessor.
 template <class C>
-int launch_tactic(const CudaTarget& target, const AttentionWork& work, int blocks = 0, int* report = nullptr) {
+int launch_tactic(const CudaTarget& target, const AttentionWork& work, int* report = nullptr) {
   Arguments a{};
   a.cu_tokens = work.cu_tokens, a.context = work.context, a.block_table = work.block_table;
   a.block_table_stride = work.block_table_stride, a.sequences = work.sequences;
@@ -608,19 +682,15 @@ int launch_tactic(const CudaTarget& target, const AttentionWork& work, int block
       !encode(&v_map, work.v, 2, pool_sizes, &dim, pool_box, C::kSwizzle))
     return cudaErrorNotSupported;
 
-  const size_t shared =
-      1024 + C::kEntriesAt + (sizeof(Entry) + sizeof(int)) * static_cast<size_t>(work.sequences) + sizeof(int);
+  constexpr size_t shared = 1024 + C::kSharedBytes;
   if (const cudaError_t status = cudaFuncSetAttribute(attention_kernel<C>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                                       static_cast<int>(shared));
       status != cudaSuccess)
     return status;
   const int64_t items = (work.q.rows / a.tile_tokens + work.sequences) * work.kv_heads;
-  const int64_t grid = blocks > 0 ? blocks : target.multiprocessors;
-  return launch(target, attention_kernel<C>,
-                dim3(static_cast<unsigned>(grid < items ? grid
-                                           : items > 0  ? items
-                                                        : 1)),
-                C::kThreads, shared, q_map, k_map, v_map, a);
+  const int64_t grid = std::clamp<int64_t>(items, 1, target.multiprocessors);
+  return launch(target, attention_kernel<C>, dim3(static_cast<unsigned>(grid)), C::kThreads, shared, q_map, k_map,
+                v_map, a);
 }
 
 }  // namespace
