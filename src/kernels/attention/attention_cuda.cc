@@ -19,8 +19,7 @@ bool supports(const Problem& problem) {
 bool supports_prompt(const Problem& problem) {
   const auto* op = attributes<PagedAttention>(problem);
   return supports(problem) && problem.device->gpu.has_value() && problem.device->gpu->compute_capability == 90 &&
-         problem.sizes[Symbol::kTokens] > problem.sizes[Symbol::kSequences] &&
-         problem.sizes[Symbol::kSequences] <= cuda::kPromptSequencesMax && problem.in[0].dtype == DType::kBF16 &&
+         problem.sizes[Symbol::kTokens] > problem.sizes[Symbol::kSequences] && problem.in[0].dtype == DType::kBF16 &&
          problem.out[0].dtype == DType::kBF16 && (op->head_dim == 64 || op->head_dim == 96 || op->head_dim == 128) &&
          op->heads % op->kv_heads == 0 && op->heads / op->kv_heads <= cuda::kPromptGroupMax;
 }
@@ -30,8 +29,9 @@ bool is_prompt_work(const cuda::AttentionWork& work) {
     return (reinterpret_cast<uintptr_t>(p) | static_cast<uintptr_t>(stride * 2)) % 16 == 0;
   };
   const int block = work.block_tokens;
-  return work.pool == DType::kBF16 && whole(work.q.data, work.q.stride) && whole(work.out.data, work.out.stride) &&
-         whole(work.k, 0) && whole(work.v, 0) && (block == 16 || block == 32 || block == 64 || block % 128 == 0);
+  return (work.pool == DType::kBF16 || work.pool == DType::kF8E4M3) && whole(work.q.data, work.q.stride) &&
+         whole(work.out.data, work.out.stride) && whole(work.k, 0) && whole(work.v, 0) &&
+         (block == 16 || block == 32 || block == 64 || block % 128 == 0);
 }
 
 cuda::AttentionWork work_of(const Launch& launch) {
