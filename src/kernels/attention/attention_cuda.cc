@@ -58,8 +58,10 @@ Result<> launch(const Launch& launch, Stream& stream) {
 // The cache is not part of the problem: those of f32 and of odd pages are the other kernel's.
 Result<> launch_prompt(const Launch& launch, Stream& stream) {
   const cuda::AttentionWork work = work_of(launch);
-  const int status =
-      is_prompt_work(work) ? cuda::attention_prompt(target_of(stream), work) : cuda::attention(target_of(stream), work);
+  const CudaTarget target = target_of(stream);
+  const int status = !is_prompt_work(work)         ? cuda::attention(target, work)
+                     : work.pool == DType::kF8E4M3 ? cuda::attention_prompt_f8(target, work)
+                                                   : cuda::attention_prompt_bf16(target, work);
   return launched(stream, status, "attention_prompt_cuda");
 }
 

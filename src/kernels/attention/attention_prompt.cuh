@@ -119,7 +119,8 @@ int launch(const CudaTarget& target, const AttentionWork& work, int* report = nu
   const uint32_t q_box[] = {C::kPanelDim, static_cast<uint32_t>(a.heads_per_kv), static_cast<uint32_t>(a.tile_tokens)};
   // How many rows a pool has is not known here; the block table stays inside.
   const uint64_t pool_sizes[] = {dim, INT32_MAX};
-  const uint32_t pool_box[] = {static_cast<uint32_t>(C::kF8 ? C::kDim : C::kPanelDim), static_cast<uint32_t>(a.box_tokens)};
+  const uint32_t pool_box[] = {static_cast<uint32_t>(C::kF8 ? C::kDim : C::kPanelDim),
+                               static_cast<uint32_t>(a.box_tokens)};
   constexpr DType kPool = C::kF8 ? DType::kF8E4M3 : DType::kBF16;
   constexpr int kPoolSwizzle = C::kF8 ? 0 : C::kSwizzle;
   CUtensorMap q_map, k_map, v_map;
