@@ -25,6 +25,25 @@ bool supports_decode(const Problem& problem) {
          op->heads / op->kv_heads <= cuda::kDecodeGroupMax;
 }
 
+// More tokens than sequences: prompts, or chunks of them, beside new tokens of other sequences.
+bool supports_prompt(const Problem& problem) {
+  const auto* op = attributes<PagedAttention>(problem);
+  return supports(problem) && problem.device->gpu.has_value() && problem.device->gpu->compute_capability == 90 &&
+         problem.sizes[Symbol::kTokens] > problem.sizes[Symbol::kSequences] && problem.in[0].dtype == DType::kBF16 &&
+         problem.out[0].dtype == DType::kBF16 && (op->head_dim == 64 || op->head_dim == 96 || op->head_dim == 128) &&
+         op->heads % op->kv_heads == 0 && op->heads / op->kv_heads <= cuda::kPromptGroupMax;
+}
+
+bool is_prompt_work(const cuda::AttentionWork& work) {
+  const auto whole = [](const void* p, int64_t stride) {
+    return (reinterpret_cast<uintptr_t>(p) | static_cast<uintptr_t>(stride * 2)) % 16 == 0;
+  };
+  const int block = work.block_tokens;
+  return (work.pool == DType::kBF16 || work.pool == DType::kF8E4M3) && whole(work.q.data, work.q.stride) &&
+         whole(work.out.data, work.out.stride) && whole(work.k, 0) && whole(work.v, 0) &&
+         (block == 16 || block == 32 || block == 64 || block % 128 == 0);
+}
+
 cuda::AttentionWork work_of(const Launch& launch) {
   const auto& op = attributes<PagedAttention>(launch);
   attention::check_cache(op, launch.batch);
@@ -54,12 +73,26 @@ Result<> launch_decode(const Launch& launch, Stream& stream) {
   return launched(stream, status, "attention_decode_cuda");
 }
 
+Result<> launch_prompt(const Launch& launch, Stream& stream) {
+  const cuda::AttentionWork work = work_of(launch);
+  const CudaTarget target = target_of(stream);
+  const int status = !is_prompt_work(work)         ? cuda::attention(target, work)
+                     : work.pool == DType::kF8E4M3 ? cuda::attention_prompt_f8(target, work)
+                                                   : cuda::attention_prompt_bf16(target, work);
+  return launched(stream, status, "attention_prompt_cuda");
+}
+
 constexpr Kernel kKernels[] = {
     {.name = "attention_decode_cuda",
      .device = DeviceKind::kCuda,
      .supports = supports_decode,
      .launch = launch_decode,
      .batch_invariant = false},  // sequences decide how many blocks share a context
+    {.name = "attention_prompt_cuda",
+     .device = DeviceKind::kCuda,
+     .supports = supports_prompt,
+     .launch = launch_prompt,
+     .batch_invariant = false},  // of the same token alone another kernel would take care
     {.name = "attention_cuda", .device = DeviceKind::kCuda, .supports = supports, .launch = launch},
 };
 

@@ -37,4 +37,12 @@ inline constexpr int kDecodeGroupMax = 16;
 int attention_decode_bf16(const CudaTarget& target, const AttentionWork& work, DecodeShape shape);
 int attention_decode_f8(const CudaTarget& target, const AttentionWork& work, DecodeShape shape);
 
+// Query heads of a kv head that attention_prompt takes.
+inline constexpr int kPromptGroupMax = 64;
+// For compute capability 9.0: q and out bf16, rows whole 16 bytes apart; head_dim 64, 96 or 128; pools bf16 or
+// f8e4m3 that start at a multiple of 16 bytes; block_tokens 16, 32, 64 or a multiple of 128. Right for any tokens, fast
+// for many a sequence.
+int attention_prompt_bf16(const CudaTarget& target, const AttentionWork& work);
+int attention_prompt_f8(const CudaTarget& target, const AttentionWork& work);
+
 }  // namespace bolide::cuda
