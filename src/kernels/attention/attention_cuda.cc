@@ -34,7 +34,7 @@ Result<> launch(const Launch& launch, Stream& stream) {
 }
 
 constexpr Kernel kKernels[] = {
-    {.name = "attention_cuda", .device = DeviceKind::kCuda, .supports = supports, .launch = launch},
+    {.name = "attention_cuda", .device = DeviceKind::kCuda, .supports = supports, .launch = launch, .reference = true},
 };
 
 }  // namespace
