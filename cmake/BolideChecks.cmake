@@ -13,6 +13,13 @@ set(checks "${PROJECT_SOURCE_DIR}/tests")
 bolide_check(check.includes "${checks}/check_includes.py" "${PROJECT_SOURCE_DIR}")
 bolide_check(check.includes.self_test "${checks}/check_includes.py" --self-test)
 bolide_check(check.isa_symbols.self_test "${checks}/check_isa_symbols.py" --self-test --nm "${CMAKE_NM}")
+if(NOT BOLIDE_SANITIZE)
+  # Checkpoints too large to commit, for the tests of the folders that check them: with sanitizers that takes minutes.
+  set(models "${PROJECT_BINARY_DIR}/fast_models")
+  bolide_check(make.fast_models "${PROJECT_SOURCE_DIR}/tools/golden/make_fast_models.py" "${models}")
+  set_tests_properties(make.fast_models PROPERTIES FIXTURES_SETUP fast_models)
+  set_tests_properties(app eval PROPERTIES FIXTURES_REQUIRED fast_models ENVIRONMENT "BOLIDE_FAST_MODELS=${models}")
+endif()
 if(NOT BOLIDE_SANITIZE)  # sanitizers emit weak helpers of their own into every object
   bolide_check(check.isa_symbols "${checks}/check_isa_symbols.py" "${PROJECT_BINARY_DIR}" --nm "${CMAKE_NM}")
   bolide_check(check.install "${checks}/check_install.py" "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}"

@@ -154,8 +154,9 @@ Result<> inspect_plan(const std::string& path, const ModelOptions& options, int3
     }
     for (const Operand& operand : step.out) out.push_back(operand.type);
     const Cost cost = cost_of(node.op, in, out, sizes, tokens);
-    table.add({node.name, std::string(op_name(node.op)), std::string(step.kernel->name), packing, cost.bytes / 1024,
-               cost.flops / 1e6, step.out.empty() ? 0. : static_cast<double>(step.out[0].offset)});
+    table.add({node.name, std::string(op_name(node.op)),
+               fmt::format("{}{}", step.kernel->name, step.kernel->reference ? " (reference)" : ""), packing,
+               cost.bytes / 1024, cost.flops / 1e6, step.out.empty() ? 0. : static_cast<double>(step.out[0].offset)});
   }
   const WeightStore& weights = model.runner->plans().weights();
   fmt::print("bucket T={} S={} R={}: {} steps, arena {} + workspace {}, weights {} ({} of them packed copies)\n{}",

@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::string_view kSharp = "float32, p1 and p7";
 constexpr std::string_view kWeightOnly = "weight_only float32";
+constexpr std::string_view kWeightOnlyBFloat16 = "weight_only bfloat16";
 
 std::string_view tolerance_name(ComputeMode mode) {
   switch (mode) {
@@ -37,14 +38,18 @@ class Comparison {
 
   const std::vector<GoldenPrompt>& prompts() const { return prefix_.empty() ? golden_.prompts : golden_.weight_only; }
 
-  Result<> logits(const LogitRuns& runs, const Line& line, const std::string& way);
+  // Of each run the prompts that are in it.
+  Result<> logits(std::span<const LogitRuns> runs, const Line& line, const std::string& way);
+  Result<> logits(const LogitRuns& run, const Line& line, const std::string& way) {
+    return logits(std::span(&run, 1), line, way);
+  }
   Result<> short_prompts(const LogitRuns& runs, const Line& line);
   Result<> hidden(const HiddenStates& states, double limit);
   Result<> nll(std::span<const float> logits, size_t vocab, const Line& line);
   // Steps that differ. `deviation`: how far this run's logits are from the golden's; 0: no step is excused.
   void greedy(const GoldenPrompt& prompt, std::span<const int32_t> got, double deviation);
   void add(std::string_view name, double got, double limit) {
-    checks_->push_back({prefix_ + std::string(name), got, limit});
+    checks_->push_back({prefix_ + std::string(name), got, limit, {}});
   }
   // The largest difference of any logit that logits() saw.
   double deviation() const { return deviation_; }
@@ -76,34 +81,37 @@ struct Vectors {
   }
 };
 
-Result<> Comparison::logits(const LogitRuns& runs, const Line& line, const std::string& way) {
+Result<> Comparison::logits(std::span<const LogitRuns> runs, const Line& line, const std::string& way) {
   Vectors vectors;
   double kl = 0;
   size_t kl_rows = 0;
   for (const GoldenPrompt& prompt : prompts()) {
-    const auto run = runs.find(prompt.name);
-    BOLIDE_CHECK(run != runs.end(), "no logits of {}", prompt.name);
     BOLIDE_TRY(const auto want_last, tensor(prompt.name + ".last_logits"));
     const size_t vocab = want_last.size();
-    const std::span<const float> got = run->second;
-    if (got.size() < vocab || got.size() % vocab != 0) {
-      return error(Code::kInvalid, fmt::format("{}: the model's vocabulary has another size than the golden's {}",
-                                               golden_.tensors->label(), vocab));
+    std::vector<float> want;
+    if (prompt.name == golden_.full_logits && golden_.tensors->has(prefix_ + prompt.name + ".logits")) {
+      BOLIDE_TRY(want, tensor(prompt.name + ".logits"));
+      if (want.size() != prompt.ids.size() * vocab)
+        return error(Code::kInvalid,
+                     fmt::format("{}: {}.logits has {} values", golden_.tensors->label(), prompt.name, want.size()));
     }
-    vectors.add(got.last(vocab), want_last);
-    if (prompt.name != golden_.full_logits || !golden_.tensors->has(prefix_ + prompt.name + ".logits")) continue;
-    BOLIDE_TRY(const auto want, tensor(prompt.name + ".logits"));
-    if (want.size() != prompt.ids.size() * vocab || got.size() != want.size())
-      return error(Code::kInvalid,
-                   fmt::format("{}: {}.logits has {} values", golden_.tensors->label(), prompt.name, want.size()));
-    vectors.rel.pop_back();  // the last position is among them
-    for (size_t at = 0; at < want.size(); at += vocab) {
-      const auto row = std::span(want).subspan(at, vocab);
-      vectors.add(got.subspan(at, vocab), row);
-      kl += kl_divergence(row, got.subspan(at, vocab));
-      ++kl_rows;
+    for (const LogitRuns& run : runs) {
+      const auto found = run.find(prompt.name);
+      if (found == run.end()) continue;
+      const std::span<const float> got = found->second;
+      if (got.size() < vocab || got.size() % vocab != 0 || (!want.empty() && got.size() != want.size()))
+        return error(Code::kInvalid, fmt::format("{}: the model's vocabulary has another size than the golden's {}",
+                                                 golden_.tensors->label(), vocab));
+      if (want.empty()) vectors.add(got.last(vocab), want_last);
+      for (size_t at = 0; at < want.size(); at += vocab) {
+        const auto row = std::span(want).subspan(at, vocab);
+        vectors.add(got.subspan(at, vocab), row);
+        kl += kl_divergence(row, got.subspan(at, vocab));
+        ++kl_rows;
+      }
     }
   }
+  BOLIDE_CHECK(!vectors.rel.empty(), "no logits to compare");
   deviation_ = std::max(deviation_, vectors.max_abs);
   const auto limited = [&](const char* metric, double value) {
     if (const auto limit = line.find(metric); limit != line.end()) add(way + metric, value, limit->second);
@@ -230,14 +238,34 @@ Result<> check_dequantised(const Golden& golden, const std::filesystem::path& pa
     BOLIDE_TRY(const LoadedModel loaded, load_model(path, {open.config}));
     BOLIDE_TRY(const auto want, read_floats(*golden.tensors, name));
     BOLIDE_TRY(const auto got, read_floats(*loaded.weights, name.substr(kPrefix.size())));
-    checks->push_back({name.substr(0, kPrefix.size() - 1), max_abs(got, want), 0});
+    checks->push_back({name.substr(0, kPrefix.size() - 1), max_abs(got, want), 0, {}});
+  }
+  return {};
+}
+
+// Steps that run a last resort, for each size that matters.
+Result<> check_kernels(GoldenModel& model, std::vector<GoldenCheck>* checks) {
+  struct Size {
+    const char* name;
+    int32_t tokens, sequences;
+  };
+  constexpr Size kSizes[] = {{"decode1", 1, 1},
+                             {"decode8", 8, 8},
+                             {"decode16", 16, 16},
+                             {"prompt64", 64, 1},
+                             {"prompt512", GoldenModel::kTokens, 1}};
+  for (const Size& size : kSizes) {
+    BOLIDE_TRY(const auto steps, model.reference_steps(size.tokens, size.sequences));
+    checks->push_back({fmt::format("reference_kernels.{}", size.name), static_cast<double>(steps.size()), 0,
+                       fmt::format("{}", fmt::join(steps, ", "))});
   }
   return {};
 }
 
 Result<> check_weight_only(const Golden& golden, const std::filesystem::path& path, ModelOptions open,
                            std::vector<GoldenCheck>* checks) {
-  BOLIDE_TRY(const Line* line, find_line(golden, kWeightOnly));
+  const bool exact = open.dtype == ComputeMode::kF32;
+  BOLIDE_TRY(const Line* line, find_line(golden, exact ? kWeightOnly : kWeightOnlyBFloat16));
   open.round_inputs = false;
   BOLIDE_TRY(GoldenModel model, GoldenModel::open(path, open, golden));
   Comparison compare(golden, "weight_only.", checks);
@@ -247,7 +275,7 @@ Result<> check_weight_only(const Golden& golden, const std::filesystem::path& pa
   BOLIDE_TRY(compare.nll(logits, model.vocab(), *line));
   for (const GoldenPrompt& prompt : golden.weight_only) {
     BOLIDE_TRY(const GenerateResult answer, model.generate(prompt));
-    compare.greedy(prompt, answer.tokens, 0);
+    compare.greedy(prompt, answer.tokens, exact ? 0 : compare.deviation());
   }
   return {};
 }
@@ -311,8 +339,15 @@ Result<GoldenResult> check_golden(const std::filesystem::path& folder, const Gol
   // The same logits by other ways: prompts in chunks of odd sizes, and all prompts in the same step.
   BOLIDE_TRY(const LogitRuns chunked, model.one_by_one(golden.prompts, {5, 1, 7, 3, 11}));
   BOLIDE_TRY(compare.logits(chunked, *line, "chunks."));
-  BOLIDE_TRY(const LogitRuns batched, model.all_at_once(golden.prompts));
+  BOLIDE_TRY(const auto batched, model.all_at_once(golden.prompts));
   BOLIDE_TRY(compare.logits(batched, *line, "batch."));
+  BOLIDE_TRY(const auto wide, model.all_at_once(golden.prompts, GoldenModel::kCopies));
+  BOLIDE_TRY(compare.logits(wide, *line, "wide."));
+  for (const GoldenPrompt& prompt : golden.prompts) {
+    if (prompt.name != golden.full_logits) continue;
+    BOLIDE_TRY(const auto decoded, model.decode_together(prompt));
+    BOLIDE_TRY(compare.logits(decoded, *line, "decode."));
+  }
 
   if (!golden.nll_ids.empty()) {
     BOLIDE_TRY(const auto logits, model.all_logits(golden.nll_ids));
@@ -325,7 +360,9 @@ Result<GoldenResult> check_golden(const std::filesystem::path& folder, const Gol
   }
   BOLIDE_TRY(check_text(golden, model, compare, deviation));
   if (exact && options.model.empty()) BOLIDE_TRY(check_dequantised(golden, path, open, &result.checks));
-  if (exact && golden.rounds_inputs()) BOLIDE_TRY(check_weight_only(golden, path, open, &result.checks));
+  if (golden.rounds_inputs() && (exact || golden.tolerance.contains(std::string(kWeightOnlyBFloat16))))
+    BOLIDE_TRY(check_weight_only(golden, path, open, &result.checks));
+  if (options.no_reference_kernels) BOLIDE_TRY(check_kernels(model, &result.checks));
   return result;
 }
 

@@ -41,9 +41,12 @@ Result<GoldenModel> GoldenModel::open(const std::filesystem::path& path, ModelOp
   }
   if (golden.text.has_value()) room_for(golden.text->prompt);
   options.context = context;
-  options.sequences = static_cast<int32_t>(golden.prompts.size()) + 1;  // the generator keeps one
-  options.rows_max = std::max(rows, together);
-  options.tokens_per_step = std::max(rows, together);
+  const int32_t decoded = kSequences * (kSequences + 1) / 2;  // the first step of decode_together
+  rows = std::max({rows, decoded, together * kCopies});
+  options.sequences =
+      std::max(static_cast<int32_t>(golden.prompts.size()) * kCopies, kSequences) + 1;  // the generator's
+  options.rows_max = rows;
+  options.tokens_per_step = std::max(rows, kTokens);
   BOLIDE_TRY(Model model, open_model(path, options));
   BOLIDE_TRY(const GraphFacts facts, facts_of(model.runner->plans().graph()));
   const WeightInfo* logits = golden.tensors->find(golden.prompts[0].name + ".last_logits");
@@ -108,32 +111,74 @@ Result<LogitRuns> GoldenModel::one_by_one(const std::vector<GoldenPrompt>& promp
   return runs;
 }
 
-Result<LogitRuns> GoldenModel::all_at_once(const std::vector<GoldenPrompt>& prompts) {
-  std::vector<Sequence> sequences(prompts.size());
-  std::vector<Work> work;
-  for (size_t i = 0; i < prompts.size(); ++i) {
-    sequences[i].tokens = prompts[i].ids;
-    sequences[i].prompt_count = length(prompts[i].ids);
-    sequences[i].request = i;
-    work.push_back({&sequences[i], length(prompts[i].ids), true});
-  }
-  auto done = model_->runner->step(work);
-  LogitRuns runs;
+Result<> GoldenModel::step_rows(std::span<const Work> work, std::span<std::vector<float>> logits) {
+  BOLIDE_TRY(model_->runner->step(work));
   std::vector<float> all;
   size_t rows = 0;
   for (const Work& w : work) rows += static_cast<size_t>(w.tokens);
-  if (done) done = append_logits(rows, &all);
-  if (done) {
-    auto next = all.begin();
-    for (const GoldenPrompt& prompt : prompts) {
-      const auto end = next + static_cast<ptrdiff_t>(prompt.ids.size() * vocab());
-      runs[prompt.name].assign(next, end);
-      next = end;
-    }
+  BOLIDE_TRY(append_logits(rows, &all));
+  auto next = all.begin();
+  for (size_t i = 0; i < work.size(); ++i) {
+    const auto end = next + static_cast<ptrdiff_t>(static_cast<size_t>(work[i].tokens) * vocab());
+    logits[i].insert(logits[i].end(), next, end);
+    next = end;
+  }
+  return {};
+}
+
+Result<std::vector<LogitRuns>> GoldenModel::all_at_once(const std::vector<GoldenPrompt>& prompts, int copies) {
+  const size_t count = prompts.size() * static_cast<size_t>(copies);
+  std::vector<Sequence> sequences(count);
+  std::vector<Work> work;
+  for (size_t i = 0; i < count; ++i) {
+    const GoldenPrompt& prompt = prompts[i % prompts.size()];
+    sequences[i].tokens = prompt.ids;
+    sequences[i].prompt_count = length(prompt.ids);
+    sequences[i].request = i;
+    work.push_back({&sequences[i], length(prompt.ids), true});
+  }
+  std::vector<std::vector<float>> logits(count);
+  auto done = step_rows(work, logits);
+  for (Sequence& sequence : sequences) model_->runner->truncate(sequence, 0);
+  if (!done) return std::move(done).error();
+  std::vector<LogitRuns> runs(static_cast<size_t>(copies));
+  for (size_t i = 0; i < count; ++i) runs[i / prompts.size()][prompts[i % prompts.size()].name] = std::move(logits[i]);
+  return runs;
+}
+
+Result<std::vector<LogitRuns>> GoldenModel::decode_together(const GoldenPrompt& prompt) {
+  const int32_t tokens = length(prompt.ids), count = std::min(kSequences, tokens);
+  std::vector<Sequence> sequences(static_cast<size_t>(count));
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    sequences[i].tokens = prompt.ids;
+    sequences[i].prompt_count = tokens;
+    sequences[i].request = i;
+  }
+  std::vector<std::vector<float>> logits(sequences.size());
+  Result<> done;
+  // The last sequence is the furthest, so those that are not done are always the first ones.
+  for (size_t left = sequences.size(); done && left > 0;) {
+    std::vector<Work> work;
+    for (size_t i = 0; i < left; ++i)
+      work.push_back({&sequences[i], sequences[i].computed == 0 ? static_cast<int32_t>(i) + 1 : 1, true});
+    done = step_rows(work, logits);
+    while (left > 0 && sequences[left - 1].computed >= tokens) --left;
   }
   for (Sequence& sequence : sequences) model_->runner->truncate(sequence, 0);
   if (!done) return std::move(done).error();
+  std::vector<LogitRuns> runs;
+  for (std::vector<float>& rows : logits) runs.push_back({{prompt.name, std::move(rows)}});
   return runs;
+}
+
+Result<std::vector<std::string>> GoldenModel::reference_steps(int32_t tokens, int32_t sequences) {
+  BOLIDE_TRY(const Plan* plan, model_->runner->plan_for(SymbolValues{{tokens, sequences, sequences}}));
+  std::vector<std::string> found;
+  for (const Step& step : plan->steps)
+    if (step.kernel->reference)
+      found.push_back(
+          fmt::format("T={}: {} {}", tokens, model_->runner->plans().graph().node(step.node).name, step.kernel->name));
+  return found;
 }
 
 Result<std::vector<float>> GoldenModel::all_logits(const std::vector<int32_t>& ids) { return run(ids, {}, nullptr); }

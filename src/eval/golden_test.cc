@@ -56,6 +56,12 @@ std::vector<Isa> levels() {
   return list;
 }
 
+// The checkpoints of tools/golden/make_fast_models.py; empty where they were not made.
+fs::path fast_models() {
+  const char* set = std::getenv("BOLIDE_FAST_MODELS");
+  return set != nullptr ? fs::path(set) : fs::path();
+}
+
 void check_all(const std::vector<fs::path>& folders, ComputeMode dtype, const char* line) {
   for (const Isa isa : levels())
     for (const fs::path& folder : folders) {
@@ -82,6 +88,44 @@ TEST(Golden, SharedModelsFloat32) {
 TEST(Golden, SharedModelsBFloat16) {
   if (!fs::exists(shared_models())) GTEST_SKIP() << "no reference data at " << shared_models();
   check_all(folders_in(shared_models()), ComputeMode::kBF16, "bfloat16");
+}
+
+// Wide enough for every kernel, at the machine's own instruction set; and no last resort may be in their plans.
+void check_fast_models(ComputeMode dtype, const char* line) {
+  if (!fs::exists(fast_models()))
+    GTEST_SKIP()
+        << "no checkpoints: tools/golden/make_fast_models.py OUT makes them, BOLIDE_FAST_MODELS=OUT names them";
+  int checked = 0;
+  for (const fs::path& folder : folders_in(fast_models())) {
+    if (!has_line(folder, line)) continue;
+    GoldenOptions options;
+    options.open.dtype = dtype;
+    options.no_reference_kernels = supports(detect_cpu(), Isa::kAvx2);
+    expect_golden(folder, options, line);
+    ++checked;
+  }
+  EXPECT_GE(checked, 4);
+}
+TEST(Golden, FastModelsFloat32) { check_fast_models(ComputeMode::kF32, "float32"); }
+TEST(Golden, FastModelsBFloat16) { check_fast_models(ComputeMode::kBF16, "bfloat16"); }
+TEST(Golden, FastModelsInt8) { check_fast_models(ComputeMode::kInt8, "int8"); }
+
+// The plans of a processor without vector instructions are made of nothing else.
+TEST(Golden, FindsReferenceKernels) {
+  GoldenOptions options;
+  options.open.isa = Isa::kScalar;
+  options.no_reference_kernels = true;
+  const auto result = check_golden(own_models() / "qwen3", options);
+  ASSERT_TRUE(result.has_value()) << result.error().text;
+  int found = 0;
+  for (const GoldenCheck& check : result->checks) {
+    if (!check.check.starts_with("reference_kernels.")) continue;
+    ++found;
+    EXPECT_FALSE(check.pass()) << check.check;
+    EXPECT_NE(check.note.find("linear_ref"), std::string::npos) << check.note;
+    EXPECT_NE(check.note.find("attention_ref"), std::string::npos) << check.note;
+  }
+  EXPECT_EQ(found, 5);
 }
 
 // config.json as transformers 5 writes it gives the same model.

@@ -94,6 +94,8 @@ struct Kernel {
   // True: the bits of a token's result depend on the token, the weights and the attributes alone, not on the number of
   // tokens in the launch, its other tokens, the threads or where the cache's pages lie.
   bool batch_invariant = true;
+  // A last resort: right for everything, fast for nothing. Plans should have none where speed matters.
+  bool reference = false;
 };
 
 }  // namespace bolide

@@ -62,13 +62,19 @@ Result<> add(const Launch& launch, Stream& stream) {
 constexpr Kernel kKernels[] = {
     {.name = "gated_act_avx512", .supports = supports<GatedAct, Isa::kAvx512>, .launch = gated_act<isa::kActAvx512>},
     {.name = "gated_act_avx2", .supports = supports<GatedAct, Isa::kAvx2>, .launch = gated_act<isa::kActAvx2>},
-    {.name = "gated_act_ref", .supports = supports<GatedAct, Isa::kScalar>, .launch = act::gated_act_ref},
+    {.name = "gated_act_ref",
+     .supports = supports<GatedAct, Isa::kScalar>,
+     .launch = act::gated_act_ref,
+     .reference = true},
     {.name = "activate_avx512", .supports = supports<Activate, Isa::kAvx512>, .launch = activate<isa::kActAvx512>},
     {.name = "activate_avx2", .supports = supports<Activate, Isa::kAvx2>, .launch = activate<isa::kActAvx2>},
-    {.name = "activate_ref", .supports = supports<Activate, Isa::kScalar>, .launch = act::activate_ref},
+    {.name = "activate_ref",
+     .supports = supports<Activate, Isa::kScalar>,
+     .launch = act::activate_ref,
+     .reference = true},
     {.name = "add_avx512", .supports = supports<Add, Isa::kAvx512>, .launch = add<isa::kActAvx512>},
     {.name = "add_avx2", .supports = supports<Add, Isa::kAvx2>, .launch = add<isa::kActAvx2>},
-    {.name = "add_ref", .supports = supports<Add, Isa::kScalar>, .launch = act::add_ref},
+    {.name = "add_ref", .supports = supports<Add, Isa::kScalar>, .launch = act::add_ref, .reference = true},
 };
 
 }  // namespace

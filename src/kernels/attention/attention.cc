@@ -36,7 +36,7 @@ constexpr Kernel kKernels[] = {
      .supports = supports<Isa::kAvx2>,
      .workspace = workspace,
      .launch = launch<isa::kAttentionAvx2>},
-    {.name = "attention_ref", .supports = supports_ref, .launch = attention::attention_ref},
+    {.name = "attention_ref", .supports = supports_ref, .launch = attention::attention_ref, .reference = true},
 };
 
 }  // namespace

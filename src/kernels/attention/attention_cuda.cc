@@ -93,7 +93,7 @@ constexpr Kernel kKernels[] = {
      .supports = supports_prompt,
      .launch = launch_prompt,
      .batch_invariant = false},  // of the same token alone another kernel would take care
-    {.name = "attention_cuda", .device = DeviceKind::kCuda, .supports = supports, .launch = launch},
+    {.name = "attention_cuda", .device = DeviceKind::kCuda, .supports = supports, .launch = launch, .reference = true},
 };
 
 }  // namespace

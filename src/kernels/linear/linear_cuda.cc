@@ -58,12 +58,14 @@ constexpr Kernel kKernels[] = {
      .supports = supports,
      .workspace = workspace,
      .launch = launch<true>,
-     .batch_invariant = false},
+     .batch_invariant = false,
+     .reference = true},
     {.name = "linear_rows_cuda",
      .device = DeviceKind::kCuda,
      .supports = supports,
      .workspace = workspace,
-     .launch = launch<false>},
+     .launch = launch<false>,
+     .reference = true},
 };
 
 }  // namespace

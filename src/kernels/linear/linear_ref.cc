@@ -54,6 +54,6 @@ Result<> launch(const Launch& launch, Stream& stream) {
 
 }  // namespace
 
-constexpr Kernel kLinearRef{.name = "linear_ref", .supports = supports, .launch = launch};
+constexpr Kernel kLinearRef{.name = "linear_ref", .supports = supports, .launch = launch, .reference = true};
 
 }  // namespace bolide

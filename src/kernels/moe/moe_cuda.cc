@@ -123,7 +123,12 @@ Result<> launch(const Launch& launch, Stream& stream) {
 }
 
 constexpr Kernel kKernels[] = {
-    {.name = "moe_cuda", .device = DeviceKind::kCuda, .supports = supports, .workspace = workspace, .launch = launch},
+    {.name = "moe_cuda",
+     .device = DeviceKind::kCuda,
+     .supports = supports,
+     .workspace = workspace,
+     .launch = launch,
+     .reference = true},
 };
 
 }  // namespace

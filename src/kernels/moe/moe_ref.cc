@@ -65,6 +65,6 @@ Result<> launch(const Launch& launch, Stream& stream) {
 
 }  // namespace
 
-constexpr Kernel kMoeRef{.name = "moe_ref", .supports = supports, .launch = launch};
+constexpr Kernel kMoeRef{.name = "moe_ref", .supports = supports, .launch = launch, .reference = true};
 
 }  // namespace bolide

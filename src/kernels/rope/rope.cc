@@ -113,17 +113,20 @@ Result<> kv_write(const Launch& launch, Stream& stream) {
 constexpr Kernel kKernels[] = {
     {.name = "rope_avx512", .supports = supports<Rope, Isa::kAvx512>, .launch = rope_launch<isa::kRopeAvx512>},
     {.name = "rope_avx2", .supports = supports<Rope, Isa::kAvx2>, .launch = rope_launch<isa::kRopeAvx2>},
-    {.name = "rope_ref", .supports = supports_ref<Rope>, .launch = rope::rope_ref},
+    {.name = "rope_ref", .supports = supports_ref<Rope>, .launch = rope::rope_ref, .reference = true},
     {.name = "rope_kv_write_avx512",
      .supports = supports<RopeKvWrite, Isa::kAvx512>,
      .launch = rope_kv_write<isa::kRopeAvx512>},
     {.name = "rope_kv_write_avx2",
      .supports = supports<RopeKvWrite, Isa::kAvx2>,
      .launch = rope_kv_write<isa::kRopeAvx2>},
-    {.name = "rope_kv_write_ref", .supports = supports_ref<RopeKvWrite>, .launch = rope::rope_kv_write_ref},
+    {.name = "rope_kv_write_ref",
+     .supports = supports_ref<RopeKvWrite>,
+     .launch = rope::rope_kv_write_ref,
+     .reference = true},
     {.name = "kv_write_avx512", .supports = supports<KvWrite, Isa::kAvx512>, .launch = kv_write<isa::kRopeAvx512>},
     {.name = "kv_write_avx2", .supports = supports<KvWrite, Isa::kAvx2>, .launch = kv_write<isa::kRopeAvx2>},
-    {.name = "kv_write_ref", .supports = supports_ref<KvWrite>, .launch = rope::kv_write_ref},
+    {.name = "kv_write_ref", .supports = supports_ref<KvWrite>, .launch = rope::kv_write_ref, .reference = true},
 };
 
 }  // namespace

@@ -33,7 +33,7 @@ constexpr Kernel kKernels[] = {
      .supports = supports<Isa::kAvx2>,
      .workspace = workspace,
      .launch = launch<isa::kSampleAvx2>},
-    {.name = "sample_ref", .supports = supports_ref, .launch = sample::sample_ref},
+    {.name = "sample_ref", .supports = supports_ref, .launch = sample::sample_ref, .reference = true},
 };
 
 }  // namespace
