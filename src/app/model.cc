@@ -143,7 +143,7 @@ Result<> fit_to_device(Graph& graph, const ModelOptions& options) {
 
 Result<Prepared> prepare_checkpoint(const std::filesystem::path& path, const ModelOptions& options,
                                     const DeviceInfo& device) {
-  BOLIDE_TRY(LoadedModel loaded, load_model(path, {options.config}));
+  BOLIDE_TRY(LoadedModel loaded, load_model(path, {options.config, /*any_family=*/false, options.threads}));
   int64_t context_max = 0;
   BOLIDE_TRY(Graph graph, build_graph(loaded, options.dtype, &context_max));
   report_unused(graph, *loaded.weights);

@@ -46,7 +46,7 @@ struct LoadTimes {
 
 struct Model {
   std::string name;
-  std::string format;  // "gguf", "safetensors", "engine"
+  std::string format;  // "gguf", "safetensors", "synth", "engine"
   ModelConfig config;
   GenerationConfig generation;
   std::string chat_template;       // Jinja, or empty
@@ -72,7 +72,8 @@ struct ModelOutline {
 // memory of the weights.
 using OutlineCheck = FunctionRef<Result<>(const ModelOutline&)>;
 
-// Opens a GGUF file, a Hugging Face folder or an engine. Errors are for the user: which file, what, and the remedy.
+// Opens a GGUF file, a Hugging Face folder, a generated model ("synth:NAME") or an engine. Errors are for the user:
+// which file, what, and the remedy.
 Result<Model> open_model(const std::filesystem::path& path, const ModelOptions& options,
                          const FunctionRef<void(PackProgress)>* progress = nullptr,
                          const OutlineCheck* check = nullptr);

@@ -268,7 +268,7 @@ void add_inspect(CLI::App& app, Outcome& outcome) {
   CLI::App* command = app.add_subcommand("inspect", "Show what is in a model and what becomes of it");
   auto flags = std::make_shared<InspectFlags>();
   command->footer(kFooter);
-  command->add_option("model", flags->path, "a GGUF file, a Hugging Face folder or an engine");
+  command->add_option("model", flags->path, "a GGUF file, a Hugging Face folder, an engine or synth:NAME");
   command->add_flag("--graph", flags->graph, "operators per layer before and after each pass");
   command->add_flag("--full", flags->full, "with --graph: the whole graph as text");
   command->add_flag("--plan", flags->plan, "the kernel, packing, bytes and FLOPs of each step");

@@ -1,0 +1,208 @@
+#include "synth/architectures.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <vector>
+
+#include "base/options.h"
+
+namespace bolide {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view kPrefix = "synth:";
+
+constexpr std::string_view kLlama3Rope =
+    R"({"head_dim": 64, "rope_scaling": {"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}})";
+constexpr std::string_view kExperts =
+    R"({"num_local_experts": 8, "num_experts_per_tok": 2, "sliding_window": null, "router_aux_loss_coef": 0.02})";
+constexpr std::string_view kQwen2 = R"({"use_sliding_window": false, "sliding_window": null})";
+constexpr std::string_view kPhi3 =
+    R"({"sliding_window": 2047, "original_max_position_embeddings": 4096, "rope_scaling": null})";
+
+constexpr Architecture kArchitectures[] = {
+    {"llama-3-8b", "Meta-Llama-3-8B", "LlamaForCausalLM", "llama", 4096, 32, 32, 8, 14336, 128256, 8192, 5e5, 1e-5,
+     false},
+    {"llama-3-70b", "Meta-Llama-3-70B", "LlamaForCausalLM", "llama", 8192, 80, 64, 8, 28672, 128256, 8192, 5e5, 1e-5,
+     false},
+    {"qwen2-1.5b", "Qwen2-1.5B", "Qwen2ForCausalLM", "qwen2", 1536, 28, 12, 2, 8960, 151936, 131072, 1e6, 1e-6, true,
+     kQwen2},
+    {"qwen2-7b", "Qwen2-7B", "Qwen2ForCausalLM", "qwen2", 3584, 28, 28, 4, 18944, 152064, 131072, 1e6, 1e-6, false,
+     kQwen2},
+    {"phi-3-mini", "Phi-3-mini-4k", "Phi3ForCausalLM", "phi3", 3072, 32, 32, 32, 8192, 32064, 4096, 1e4, 1e-5, false,
+     kPhi3},
+    {"mixtral-8x7b", "Mixtral-8x7B-v0.1, 2 of 8 experts a token", "MixtralForCausalLM", "mixtral", 4096, 32, 32, 8,
+     14336, 32000, 32768, 1e6, 1e-5, false, kExperts},
+    {"smollm2-135m", "SmolLM2-135M", "LlamaForCausalLM", "llama", 576, 30, 9, 3, 1536, 49152, 8192, 1e5, 1e-5, true},
+    {"long-1b", "128k tokens of context, the shape of Llama-3.2-1B", "LlamaForCausalLM", "llama", 2048, 16, 32, 8, 8192,
+     128256, 131072, 5e5, 1e-5, true, kLlama3Rope},
+};
+
+constexpr SynthType kTypes[] = {SynthType::kBF16, SynthType::kF32,      SynthType::kF16,
+                                SynthType::kFp8,  SynthType::kGptqInt4, SynthType::kQ4_0,
+                                SynthType::kQ8_0, SynthType::kQ4_K,     SynthType::kQ6_K};
+
+std::string known_types() {
+  std::vector<std::string_view> names;
+  for (const SynthType type : kTypes) names.push_back(to_string(type));
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+// The number behind "key=", if the word begins so; kInvalid if what follows is none.
+template <class T>
+Result<std::optional<T>> number_behind(std::string_view word, std::string_view key, T least) {
+  if (!word.starts_with(key)) return std::optional<T>();
+  const std::string_view digits = word.substr(key.size());
+  T value{};
+  const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (parsed.ec != std::errc() || parsed.ptr != digits.data() + digits.size() || value < least)
+    return error(Code::kInvalid, fmt::format("{:.40}: expected a whole number of at least {}", word, least));
+  return std::optional<T>(value);
+}
+
+Json float8_config() {
+  const Json weights = {{"num_bits", 8},    {"type", "float"},       {"strategy", "channel"},     {"symmetric", true},
+                        {"dynamic", false}, {"group_size", nullptr}, {"block_structure", nullptr}};
+  Json inputs = weights;
+  inputs["strategy"] = "token", inputs["dynamic"] = true;
+  return {
+      {"quant_method", "compressed-tensors"},
+      {"format", "float-quantized"},
+      {"quantization_status", "compressed"},
+      {"config_groups", {{"group_0", {{"targets", {"Linear"}}, {"weights", weights}, {"input_activations", inputs}}}}},
+      {"ignore", {"lm_head", "re:.*block_sparse_moe.gate"}}};
+}
+
+Json gptq_config() {
+  return {{"quant_method", "gptq"},      {"bits", 4},           {"group_size", 128},
+          {"desc_act", false},           {"sym", true},         {"lm_head", false},
+          {"checkpoint_format", "gptq"}, {"damp_percent", 0.01}};
+}
+
+}  // namespace
+
+std::string_view to_string(SynthType type) {
+  switch (type) {
+    case SynthType::kBF16: return "bf16";
+    case SynthType::kF32: return "f32";
+    case SynthType::kF16: return "f16";
+    case SynthType::kFp8: return "fp8";
+    case SynthType::kGptqInt4: return "gptq-int4";
+    case SynthType::kQ4_0: return "q4_0";
+    case SynthType::kQ8_0: return "q8_0";
+    case SynthType::kQ4_K: return "q4_k";
+    case SynthType::kQ6_K: return "q6_k";
+  }
+  return "?";
+}
+
+std::span<const SynthType> synth_types() { return kTypes; }
+
+Result<SynthType> synth_type_from_string(std::string_view name) {
+  for (const SynthType type : kTypes)
+    if (to_string(type) == name) return type;
+  return error(Code::kInvalid, fmt::format("{:.40}: no such type of weights; known are {}", name, known_types()));
+}
+
+bool is_block_type(SynthType type) { return type >= SynthType::kQ4_0; }
+
+std::span<const Architecture> architectures() { return kArchitectures; }
+
+Result<const Architecture*> find_architecture(std::string_view name) {
+  std::vector<std::string_view> names;
+  for (const Architecture& architecture : kArchitectures) {
+    if (architecture.name == name) return &architecture;
+    names.push_back(architecture.name);
+  }
+  const std::string_view near = nearest_name(name.substr(0, 80), names);
+  return error(Code::kNotFound,
+               fmt::format("{:.80}: no such architecture{}; known are {}", name,
+                           near.empty() ? "" : fmt::format(", did you mean {}?", near), fmt::join(names, ", ")));
+}
+
+bool is_synth_name(std::string_view name) { return name.starts_with(kPrefix); }
+
+Result<SynthRequest> parse_synth_name(std::string_view name) {
+  std::string_view rest = name;
+  rest.remove_prefix(std::min(kPrefix.size(), rest.size()));
+  const auto next = [&] {
+    const size_t end = std::min(rest.find(':'), rest.size());
+    const std::string_view word = rest.substr(0, end);
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+    return word;
+  };
+  SynthRequest request;
+  BOLIDE_TRY(request.architecture, find_architecture(next()).context("synth"));
+  while (!rest.empty()) {
+    const std::string_view word = next();
+    BOLIDE_TRY(const auto layers, number_behind<int64_t>(word, "layers=", 1).context("synth"));
+    BOLIDE_TRY(const auto seed, number_behind<uint64_t>(word, "seed=", 0).context("synth"));
+    if (layers) {
+      request.layers = *layers;
+    } else if (seed) {
+      request.seed = *seed;
+    } else {
+      auto type = synth_type_from_string(word);
+      if (!type)
+        return error(Code::kInvalid,
+                     fmt::format("{:.160}: \"{:.40}\" is no type of weights (known are {}) and neither layers=N nor "
+                                 "seed=N",
+                                 name, word, known_types()));
+      request.type = *type;
+    }
+  }
+  BOLIDE_TRY(check(request).context("synth"));
+  return request;
+}
+
+std::string to_string(const SynthRequest& request) {
+  std::string text = fmt::format("{}{}:{}", kPrefix, request.architecture->name, to_string(request.type));
+  if (request.layer_count() != request.architecture->layers) text += fmt::format(":layers={}", request.layers);
+  if (request.seed != 0) text += fmt::format(":seed={}", request.seed);
+  return text;
+}
+
+Result<> check(const SynthRequest& request) {
+  if (request.layers >= 0 && request.layers <= request.architecture->layers) return {};
+  return error(Code::kInvalid, fmt::format("{} layers are asked for; {} has {}, and fewer can be made, not more",
+                                           request.layers, request.architecture->name, request.architecture->layers));
+}
+
+std::string synth_config(const SynthRequest& request) {
+  const Architecture& a = *request.architecture;
+  const bool half = request.type == SynthType::kF16;
+  Json config = {{"architectures", {a.hf_class}},
+                 {"model_type", a.model_type},
+                 {"hidden_act", "silu"},
+                 {"hidden_size", a.hidden},
+                 {"intermediate_size", a.ffn},
+                 {"num_hidden_layers", request.layer_count()},
+                 {"num_attention_heads", a.heads},
+                 {"num_key_value_heads", a.kv_heads},
+                 {"vocab_size", a.vocab},
+                 {"max_position_embeddings", a.context},
+                 {"rope_theta", a.rope_theta},
+                 {"rms_norm_eps", a.norm_eps},
+                 {"tie_word_embeddings", a.tied},
+                 {"attention_dropout", 0.0},
+                 {"initializer_range", 0.02},
+                 {"torch_dtype", half                              ? "float16"
+                                 : request.type == SynthType::kF32 ? "float32"
+                                                                   : "bfloat16"},
+                 {"bos_token_id", nullptr},
+                 {"eos_token_id", nullptr},
+                 {"use_cache", true}};
+  config.update(Json::parse(a.more));
+  if (request.type == SynthType::kFp8) config["quantization_config"] = float8_config();
+  if (request.type == SynthType::kGptqInt4) config["quantization_config"] = gptq_config();
+  return config.dump(2) + "\n";
+}
+
+}  // namespace bolide
