@@ -67,24 +67,16 @@ Result<std::optional<T>> number_behind(std::string_view word, std::string_view k
   return std::optional<T>(value);
 }
 
-Json float8_config() {
-  const Json weights = {{"num_bits", 8},    {"type", "float"},       {"strategy", "channel"},     {"symmetric", true},
-                        {"dynamic", false}, {"group_size", nullptr}, {"block_structure", nullptr}};
-  Json inputs = weights;
-  inputs["strategy"] = "token", inputs["dynamic"] = true;
-  return {
-      {"quant_method", "compressed-tensors"},
-      {"format", "float-quantized"},
-      {"quantization_status", "compressed"},
-      {"config_groups", {{"group_0", {{"targets", {"Linear"}}, {"weights", weights}, {"input_activations", inputs}}}}},
-      {"ignore", {"lm_head", "re:.*block_sparse_moe.gate"}}};
-}
-
-Json gptq_config() {
-  return {{"quant_method", "gptq"},      {"bits", 4},           {"group_size", 128},
-          {"desc_act", false},           {"sym", true},         {"lm_head", false},
-          {"checkpoint_format", "gptq"}, {"damp_percent", 0.01}};
-}
+constexpr std::string_view kFloat8Config =
+    R"({"quant_method": "compressed-tensors", "format": "float-quantized", "quantization_status": "compressed",
+        "config_groups": {"group_0": {"targets": ["Linear"],
+            "weights": {"num_bits": 8, "type": "float", "strategy": "channel", "symmetric": true, "dynamic": false},
+            "input_activations": {"num_bits": 8, "type": "float", "strategy": "token", "symmetric": true,
+                                  "dynamic": true}}},
+        "ignore": ["lm_head", "re:.*block_sparse_moe.gate"]})";
+constexpr std::string_view kGptqConfig =
+    R"({"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": false, "sym": true, "lm_head": false,
+        "checkpoint_format": "gptq", "damp_percent": 0.01})";
 
 }  // namespace
 
@@ -178,30 +170,30 @@ Result<> check(const SynthRequest& request) {
 std::string synth_config(const SynthRequest& request) {
   const Architecture& a = *request.architecture;
   const bool half = request.type == SynthType::kF16;
-  Json config = {{"architectures", {a.hf_class}},
-                 {"model_type", a.model_type},
-                 {"hidden_act", "silu"},
-                 {"hidden_size", a.hidden},
-                 {"intermediate_size", a.ffn},
-                 {"num_hidden_layers", request.layer_count()},
-                 {"num_attention_heads", a.heads},
-                 {"num_key_value_heads", a.kv_heads},
-                 {"vocab_size", a.vocab},
-                 {"max_position_embeddings", a.context},
-                 {"rope_theta", a.rope_theta},
-                 {"rms_norm_eps", a.norm_eps},
-                 {"tie_word_embeddings", a.tied},
-                 {"attention_dropout", 0.0},
-                 {"initializer_range", 0.02},
-                 {"torch_dtype", half                              ? "float16"
-                                 : request.type == SynthType::kF32 ? "float32"
-                                                                   : "bfloat16"},
-                 {"bos_token_id", nullptr},
-                 {"eos_token_id", nullptr},
-                 {"use_cache", true}};
+  // One field after another: nested braces of this type take compilers minutes.
+  Json config;
+  config["architectures"] = std::vector<std::string>{std::string(a.hf_class)};
+  config["model_type"] = a.model_type;
+  config["hidden_act"] = "silu";
+  config["hidden_size"] = a.hidden;
+  config["intermediate_size"] = a.ffn;
+  config["num_hidden_layers"] = request.layer_count();
+  config["num_attention_heads"] = a.heads;
+  config["num_key_value_heads"] = a.kv_heads;
+  config["vocab_size"] = a.vocab;
+  config["max_position_embeddings"] = a.context;
+  config["rope_theta"] = a.rope_theta;
+  config["rms_norm_eps"] = a.norm_eps;
+  config["tie_word_embeddings"] = a.tied;
+  config["attention_dropout"] = 0.0;
+  config["initializer_range"] = 0.02;
+  config["torch_dtype"] = half ? "float16" : request.type == SynthType::kF32 ? "float32" : "bfloat16";
+  config["bos_token_id"] = nullptr;
+  config["eos_token_id"] = nullptr;
+  config["use_cache"] = true;
   config.update(Json::parse(a.more));
-  if (request.type == SynthType::kFp8) config["quantization_config"] = float8_config();
-  if (request.type == SynthType::kGptqInt4) config["quantization_config"] = gptq_config();
+  if (request.type == SynthType::kFp8) config["quantization_config"] = Json::parse(kFloat8Config);
+  if (request.type == SynthType::kGptqInt4) config["quantization_config"] = Json::parse(kGptqConfig);
   return config.dump(2) + "\n";
 }
 

@@ -9,11 +9,19 @@
 namespace bolide {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr int kBytes = 256;
 constexpr std::string_view kConsonants = "bdfgklmnprstvz", kVowels = "aeiou";
 constexpr int64_t kSyllables = static_cast<int64_t>(kConsonants.size() * kVowels.size());
+
+// What stands around the entries of the vocabulary.
+constexpr std::string_view kBeginning =
+    R"({"version":"1.0","truncation":null,"padding":null,"added_tokens":[],"normalizer":null,)"
+    R"("pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":true},)"
+    R"("post_processor":null,)"
+    R"("decoder":{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":true},)"
+    R"("model":{"type":"BPE","dropout":null,"unk_token":null,"continuing_subword_prefix":null,)"
+    R"("end_of_word_suffix":null,"fuse_unk":false,"byte_fallback":false,"ignore_merges":true,"merges":[],"vocab":{)";
+constexpr std::string_view kEnd = "}}}";
 
 // The character that byte-level tokenizers write for a byte: itself if it is printable, else one from U+0100 on.
 std::vector<char32_t> byte_characters() {
@@ -48,35 +56,10 @@ std::string synth_tokenizer(int64_t vocab) {
   for (int byte = 0; byte < kBytes; ++byte) {
     std::string text;
     append_utf8(text, characters[static_cast<size_t>(byte)]);
-    entries += fmt::format("{}{}:{}", byte == 0 ? "" : ",", Json(text).dump(), byte);
+    entries += fmt::format("{}{}:{}", byte == 0 ? "" : ",", nlohmann::json(text).dump(), byte);
   }
   for (int64_t id = kBytes; id < vocab; ++id) entries += fmt::format(",\"{}{}\":{}", space, word(id - kBytes), id);
-  const Json byte_level = {
-      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
-  // The vocabulary is by far the most of it, and is written straight into its place.
-  constexpr std::string_view kPlace = "\"vocab\":{";
-  std::string text = Json{{"version", "1.0"},
-                          {"truncation", nullptr},
-                          {"padding", nullptr},
-                          {"added_tokens", Json::array()},
-                          {"normalizer", nullptr},
-                          {"pre_tokenizer", byte_level},
-                          {"post_processor", nullptr},
-                          {"decoder", byte_level},
-                          {"model",
-                           {{"type", "BPE"},
-                            {"dropout", nullptr},
-                            {"unk_token", nullptr},
-                            {"continuing_subword_prefix", nullptr},
-                            {"end_of_word_suffix", nullptr},
-                            {"fuse_unk", false},
-                            {"byte_fallback", false},
-                            {"ignore_merges", true},
-                            {"vocab", Json::object()},
-                            {"merges", Json::array()}}}}
-                         .dump();
-  text.insert(text.find(kPlace) + kPlace.size(), entries);
-  return text;
+  return std::string(kBeginning) + entries + std::string(kEnd);
 }
 
 }  // namespace bolide

@@ -45,14 +45,16 @@ std::vector<Shard> shards_of(const SynthWeights& weights, uint64_t bytes_max) {
 
 // The length of the JSON in 8 bytes, then the JSON, padded so that the tensors begin at a multiple of 64.
 std::string header_of(const SynthWeights& weights, const Shard& shard) {
-  Json header = {{"__metadata__", {{"format", "pt"}}}};
+  Json header;
+  header["__metadata__"]["format"] = "pt";
   uint64_t at = 0;
   for (const std::string& name : shard.tensors) {
     const WeightInfo& info = *weights.find(name);
     const uint64_t end = at + info.byte_size();
-    header[name] = {{"dtype", stored_type(info.dtype)},
-                    {"shape", std::vector<int64_t>(info.shape.span().begin(), info.shape.span().end())},
-                    {"data_offsets", {at, end}}};
+    Json& entry = header[name];
+    entry["dtype"] = stored_type(info.dtype);
+    entry["shape"] = std::vector<int64_t>(info.shape.span().begin(), info.shape.span().end());
+    entry["data_offsets"] = std::vector<uint64_t>{at, end};
     at = end;
   }
   std::string text = header.dump();
@@ -160,7 +162,9 @@ Result<SynthWritten> write_synth_folder(const SynthRequest& request, const Path&
     for (const std::string& tensor : shards[i].tensors) map[tensor] = name;
   }
   if (shards.size() > 1) {
-    const Json index = {{"metadata", {{"total_size", weights->byte_size()}}}, {"weight_map", std::move(map)}};
+    Json index;
+    index["metadata"]["total_size"] = weights->byte_size();
+    index["weight_map"] = std::move(map);
     BOLIDE_TRY(writer.write("model.safetensors.index.json", index.dump(2) + "\n"));
   }
   BOLIDE_TRY(writer.write("tokenizer.json", synth_tokenizer(request.architecture->vocab)));
