@@ -1,5 +1,4 @@
 // Generated models, end to end: a name in, logits out.
-#include "app/conversation.h"
 #include "app/test_models.h"
 
 namespace bolide {

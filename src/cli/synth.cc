@@ -1,6 +1,7 @@
 // bolide synth: checkpoints of published shapes with random weights, for measuring where the weights cannot be had.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "cli/cli.h"

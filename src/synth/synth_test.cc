@@ -82,7 +82,7 @@ TEST(Synth, PartsOfAStreamAreThoseOfTheWhole) {
   std::vector<uint16_t> whole(1003);
   fill_from_table(7, 0, std::span<uint16_t>(whole), table.data());
   for (size_t i = 0; i < whole.size(); ++i) ASSERT_EQ(whole[i], random_word(7, i / 4) >> (16 * (i % 4)) & 0xfff) << i;
-  for (const size_t begin : {4, 400, 996, 1000}) {
+  for (const size_t begin : {size_t{4}, size_t{400}, size_t{996}, size_t{1000}}) {
     std::vector<uint16_t> part(std::min<size_t>(101, whole.size() - begin));
     fill_from_table(7, begin, std::span<uint16_t>(part), table.data());
     EXPECT_TRUE(std::equal(part.begin(), part.end(), whole.begin() + static_cast<ptrdiff_t>(begin)));
