@@ -20,8 +20,8 @@ Without a file, wherever a command takes MODEL (NAME[:TYPE][:layers=N][:seed=N])
   bolide bench synth:llama-3-8b:q4_k
   bolide run synth:smollm2-135m:layers=2 -p "Hello"
 The answers mean nothing: the weights are random, of the scale that trained ones have. The same name, type and seed give
-the same bytes everywhere. Types: bf16 f32 f16, fp8 (compressed-tensors, a scale a row), gptq-int4 (groups of 128); q4_0
-q8_0 q4_k q6_k only without a file.)";
+the same bytes everywhere. Types: bf16 f32 f16, fp8 (a scale a row, as compressed-tensors has it), w4 (GPTQ, 4 bits in
+groups of 128); GGUF's block types only without a file.)";
 
 struct SynthFlags {
   std::string architecture, output, dtype = "bf16";
@@ -33,7 +33,7 @@ struct SynthFlags {
 constexpr Option<SynthFlags> kSynthOptions[] = {
     {"dtype",
      &SynthFlags::dtype,
-     {.choices = "bf16|f32|f16|fp8|gptq-int4|q4_0|q8_0|q4_k|q6_k"},
+     {.choices = "bf16|f32|f16|fp8|w4|q8_0|q6_k|q5_k|q4_k|q4_1|q4_0"},
      "the type of the weights"},
     {"layers", &SynthFlags::layers, {.min = 0, .max = 1000}, "only this many layers; 0: all"},
     {"seed", &SynthFlags::seed, {.min = 0}, "another seed, other weights"},
@@ -43,15 +43,15 @@ constexpr Option<SynthFlags> kSynthOptions[] = {
 
 // With --layers and --seed, so that the sizes shown are those of what would be made.
 Result<> list(const SynthFlags& flags) {
-  fmt::print("{:<13} {:>6} {:>12} {:>11} {:>11} {:>11}  {}\n", "name", "layers", "parameters", "bf16", "fp8",
-             "gptq-int4", "what it is");
+  fmt::print("{:<13} {:>6} {:>12} {:>11} {:>11} {:>11}  {}\n", "name", "layers", "parameters", "bf16", "fp8", "w4",
+             "what it is");
   for (const Architecture& architecture : architectures()) {
     SynthRequest request{.architecture = &architecture};
     request.layers = std::min(flags.layers, architecture.layers);
     std::string sizes;
     int64_t parameters = 0;
-    for (const SynthType type : {SynthType::kBF16, SynthType::kFp8, SynthType::kGptqInt4}) {
-      request.type = type;
+    for (const std::string_view type : {"bf16", "fp8", "w4"}) {
+      BOLIDE_TRY(request.type, find_synth_type(type));
       BOLIDE_TRY(const auto weights, SynthWeights::create(request, 1));
       parameters = weights->parameters();
       sizes += fmt::format(" {:>11}", format_bytes(static_cast<int64_t>(weights->byte_size())));
@@ -69,7 +69,7 @@ Result<> synth(const SynthFlags& flags) {
     return error(Code::kInvalid, "synth needs the name of an architecture; `bolide synth --list` shows them");
   SynthRequest request;
   BOLIDE_TRY(request.architecture, find_architecture(flags.architecture));
-  BOLIDE_TRY(request.type, synth_type_from_string(flags.dtype));
+  BOLIDE_TRY(request.type, find_synth_type(flags.dtype));
   request.layers = flags.layers;
   request.seed = static_cast<uint64_t>(flags.seed);
   BOLIDE_TRY(check(request));
@@ -97,7 +97,11 @@ void add_synth(CLI::App& app, Outcome& outcome) {
   CLI::App* command = app.add_subcommand("synth", "Make a checkpoint of a published model's shape with random weights");
   auto flags = std::make_shared<SynthFlags>();
   command->footer(kFooter);
-  command->add_option("architecture", flags->architecture, "llama-3-8b and the like: --list shows them");
+  std::string names;
+  for (const Architecture& architecture : architectures())
+    names += (names.empty() ? "" : "|") + std::string(architecture.name);
+  command->add_option("architecture", flags->architecture, "a published model's shape: --list says more")
+      ->type_name(names);
   command->add_option("-o,--output", flags->output, "the folder to write; it must be empty or not there");
   const auto own = bind_options(*flags, kSynthOptions);
   add_options(*command, own);

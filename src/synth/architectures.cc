@@ -41,19 +41,12 @@ constexpr Architecture kArchitectures[] = {
     {"mixtral-8x7b", "Mixtral-8x7B-v0.1, 2 of 8 experts a token", "MixtralForCausalLM", "mixtral", 4096, 32, 32, 8,
      14336, 32000, 32768, 1e6, 1e-5, false, kExperts},
     {"smollm2-135m", "SmolLM2-135M", "LlamaForCausalLM", "llama", 576, 30, 9, 3, 1536, 49152, 8192, 1e5, 1e-5, true},
+    {"smollm2-360m", "SmolLM2-360M", "LlamaForCausalLM", "llama", 960, 32, 15, 5, 2560, 49152, 8192, 1e5, 1e-5, true},
+    {"smollm2-1.7b", "SmolLM2-1.7B", "LlamaForCausalLM", "llama", 2048, 24, 32, 32, 8192, 49152, 8192, 1.3e5, 1e-5,
+     true},
     {"long-1b", "128k tokens of context, the shape of Llama-3.2-1B", "LlamaForCausalLM", "llama", 2048, 16, 32, 8, 8192,
      128256, 131072, 5e5, 1e-5, true, kLlama3Rope},
 };
-
-constexpr SynthType kTypes[] = {SynthType::kBF16, SynthType::kF32,      SynthType::kF16,
-                                SynthType::kFp8,  SynthType::kGptqInt4, SynthType::kQ4_0,
-                                SynthType::kQ8_0, SynthType::kQ4_K,     SynthType::kQ6_K};
-
-std::string known_types() {
-  std::vector<std::string_view> names;
-  for (const SynthType type : kTypes) names.push_back(to_string(type));
-  return fmt::format("{}", fmt::join(names, ", "));
-}
 
 // The number behind "key=", if the word begins so; kInvalid if what follows is none.
 template <class T>
@@ -67,43 +60,7 @@ Result<std::optional<T>> number_behind(std::string_view word, std::string_view k
   return std::optional<T>(value);
 }
 
-constexpr std::string_view kFloat8Config =
-    R"({"quant_method": "compressed-tensors", "format": "float-quantized", "quantization_status": "compressed",
-        "config_groups": {"group_0": {"targets": ["Linear"],
-            "weights": {"num_bits": 8, "type": "float", "strategy": "channel", "symmetric": true, "dynamic": false},
-            "input_activations": {"num_bits": 8, "type": "float", "strategy": "token", "symmetric": true,
-                                  "dynamic": true}}},
-        "ignore": ["lm_head", "re:.*block_sparse_moe.gate"]})";
-constexpr std::string_view kGptqConfig =
-    R"({"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": false, "sym": true, "lm_head": false,
-        "checkpoint_format": "gptq", "damp_percent": 0.01})";
-
 }  // namespace
-
-std::string_view to_string(SynthType type) {
-  switch (type) {
-    case SynthType::kBF16: return "bf16";
-    case SynthType::kF32: return "f32";
-    case SynthType::kF16: return "f16";
-    case SynthType::kFp8: return "fp8";
-    case SynthType::kGptqInt4: return "gptq-int4";
-    case SynthType::kQ4_0: return "q4_0";
-    case SynthType::kQ8_0: return "q8_0";
-    case SynthType::kQ4_K: return "q4_k";
-    case SynthType::kQ6_K: return "q6_k";
-  }
-  return "?";
-}
-
-std::span<const SynthType> synth_types() { return kTypes; }
-
-Result<SynthType> synth_type_from_string(std::string_view name) {
-  for (const SynthType type : kTypes)
-    if (to_string(type) == name) return type;
-  return error(Code::kInvalid, fmt::format("{:.40}: no such type of weights; known are {}", name, known_types()));
-}
-
-bool is_block_type(SynthType type) { return type >= SynthType::kQ4_0; }
 
 std::span<const Architecture> architectures() { return kArchitectures; }
 
@@ -141,12 +98,12 @@ Result<SynthRequest> parse_synth_name(std::string_view name) {
     } else if (seed) {
       request.seed = *seed;
     } else {
-      auto type = synth_type_from_string(word);
+      const auto type = find_synth_type(word);
       if (!type)
         return error(Code::kInvalid,
                      fmt::format("{:.160}: \"{:.40}\" is no type of weights (known are {}) and neither layers=N nor "
                                  "seed=N",
-                                 name, word, known_types()));
+                                 name, word, known_synth_types()));
       request.type = *type;
     }
   }
@@ -155,7 +112,7 @@ Result<SynthRequest> parse_synth_name(std::string_view name) {
 }
 
 std::string to_string(const SynthRequest& request) {
-  std::string text = fmt::format("{}{}:{}", kPrefix, request.architecture->name, to_string(request.type));
+  std::string text = fmt::format("{}{}:{}", kPrefix, request.architecture->name, request.type->name);
   if (request.layer_count() != request.architecture->layers) text += fmt::format(":layers={}", request.layers);
   if (request.seed != 0) text += fmt::format(":seed={}", request.seed);
   return text;
@@ -169,7 +126,6 @@ Result<> check(const SynthRequest& request) {
 
 std::string synth_config(const SynthRequest& request) {
   const Architecture& a = *request.architecture;
-  const bool half = request.type == SynthType::kF16;
   // One field after another: nested braces of this type take compilers minutes.
   Json config;
   config["architectures"] = std::vector<std::string>{std::string(a.hf_class)};
@@ -187,13 +143,14 @@ std::string synth_config(const SynthRequest& request) {
   config["tie_word_embeddings"] = a.tied;
   config["attention_dropout"] = 0.0;
   config["initializer_range"] = 0.02;
-  config["torch_dtype"] = half ? "float16" : request.type == SynthType::kF32 ? "float32" : "bfloat16";
+  const DType floats = request.type->floats;
+  config["torch_dtype"] = floats == DType::kF16 ? "float16" : floats == DType::kF32 ? "float32" : "bfloat16";
   config["bos_token_id"] = nullptr;
   config["eos_token_id"] = nullptr;
   config["use_cache"] = true;
   config.update(Json::parse(a.more));
-  if (request.type == SynthType::kFp8) config["quantization_config"] = Json::parse(kFloat8Config);
-  if (request.type == SynthType::kGptqInt4) config["quantization_config"] = Json::parse(kGptqConfig);
+  if (const std::string_view quantised = request.type->quantization_config; !quantised.empty())
+    config["quantization_config"] = Json::parse(quantised);
   return config.dump(2) + "\n";
 }
 

@@ -9,19 +9,9 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "synth/synth_type.h"
 
 namespace bolide {
-
-// The types that weights are made in. The embedding, the norms and the head of kFp8 and kGptqInt4 stay bf16; block
-// types keep norms in f32, and the embedding and the head in a finer block type, as GGUF files do.
-enum class SynthType : uint8_t { kBF16, kF32, kF16, kFp8, kGptqInt4, kQ4_0, kQ8_0, kQ4_K, kQ6_K };
-
-std::string_view to_string(SynthType type);  // "bf16", "fp8", "gptq-int4", "q4_k", ...
-std::span<const SynthType> synth_types();
-// kInvalid names the known types.
-Result<SynthType> synth_type_from_string(std::string_view name);
-// True for GGUF's block types, which are generated for running only: a Hugging Face folder has no such types.
-bool is_block_type(SynthType type);
 
 struct Architecture {
   std::string_view name;      // "llama-3-8b"
@@ -40,7 +30,7 @@ Result<const Architecture*> find_architecture(std::string_view name);
 // What to make.
 struct SynthRequest {
   const Architecture* architecture = nullptr;
-  SynthType type = SynthType::kBF16;
+  const SynthType* type = synth_types().data();
   int64_t layers = 0;  // 0: the architecture's own; never more
   uint64_t seed = 0;
 

@@ -12,7 +12,9 @@ constexpr int kTableBits = 12;
 constexpr uint64_t kTableMask = (1u << kTableBits) - 1;
 static_assert(kQuantiles == 1 << kTableBits);
 
-template <int kPerWord, int kStep, uint64_t kMask, class T>
+constexpr int kPerWord = 4, kStep = 16;
+
+template <class T>
 void fill(uint64_t key, uint64_t first, std::span<T> out, const T* table) {
   BOLIDE_CHECK(first % kPerWord == 0, "element {} begins no word", first);
   uint64_t word = first / kPerWord;
@@ -20,10 +22,10 @@ void fill(uint64_t key, uint64_t first, std::span<T> out, const T* table) {
   T* const end = to + out.size();
   for (; end - to >= kPerWord; to += kPerWord) {
     const uint64_t bits = random_word(key, word++);
-    for (int i = 0; i < kPerWord; ++i) to[i] = table[(bits >> (i * kStep)) & kMask];
+    for (int i = 0; i < kPerWord; ++i) to[i] = table[(bits >> (i * kStep)) & kTableMask];
   }
   const uint64_t bits = random_word(key, word);
-  for (int i = 0; to + i < end; ++i) to[i] = table[(bits >> (i * kStep)) & kMask];
+  for (int i = 0; to + i < end; ++i) to[i] = table[(bits >> (i * kStep)) & kTableMask];
 }
 
 // The x with this share of the standard normal distribution below it, by Newton's method from near it.
@@ -63,25 +65,22 @@ const std::array<float, kQuantiles>& normal_quantiles() {
   return kTable;
 }
 
-void fill_from_table(uint64_t key, uint64_t first, std::span<uint8_t> out, const uint8_t* table) {
-  fill<4, 16, kTableMask>(key, first, out, table);
-}
 void fill_from_table(uint64_t key, uint64_t first, std::span<uint16_t> out, const uint16_t* table) {
-  fill<4, 16, kTableMask>(key, first, out, table);
+  fill(key, first, out, table);
 }
 void fill_from_table(uint64_t key, uint64_t first, std::span<float> out, const float* table) {
-  fill<4, 16, kTableMask>(key, first, out, table);
-}
-void fill_from_small_table(uint64_t key, uint64_t first, std::span<uint8_t> out, const uint8_t* table) {
-  fill<8, 8, 0xff>(key, first, out, table);
+  fill(key, first, out, table);
 }
 
 void fill_uniform(uint64_t key, uint64_t first, MutableBytes out) {
   BOLIDE_CHECK(first % 8 == 0, "byte {} begins no word", first);
-  for (size_t at = 0; at < out.size(); at += 8) {
+  const size_t whole = out.size() / 8 * 8;
+  for (size_t at = 0; at < whole; at += 8) {
     const uint64_t word = random_word(key, (first + at) / 8);
-    std::memcpy(out.data() + at, &word, std::min<size_t>(8, out.size() - at));
+    std::memcpy(out.data() + at, &word, 8);
   }
+  const uint64_t word = random_word(key, (first + whole) / 8);
+  std::memcpy(out.data() + whole, &word, out.size() - whole);
 }
 
 }  // namespace bolide

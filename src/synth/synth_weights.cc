@@ -8,6 +8,7 @@
 #include "base/cpu.h"
 #include "models/families.h"
 #include "synth/block_fill.h"
+#include "synth/code_tables.h"
 #include "synth/random_fill.h"
 #include "tensor/half.h"
 
@@ -20,16 +21,6 @@ constexpr float kGainDeviation = 0.1f;
 // Scales are 10 % apart, so that none stands for another.
 constexpr float kScaleSpread = 0.1f;
 constexpr int64_t kGroup = 128;
-
-constexpr float kFloat8Max = 448;
-// Quantiles that 256 codes of float8, or 64 of the 16 codes of int4, can show.
-float coarse_quantile(int i, int count) {
-  const int width = kQuantiles / count;
-  return normal_quantiles()[static_cast<size_t>(i * width + width / 2)];
-}
-// Standard deviations that a step of the codes is.
-float float8_step() { return coarse_quantile(255, 256) / kFloat8Max; }
-float int4_step() { return coarse_quantile(63, 64) / 7.5f; }
 
 bool is_norm(Slot slot) {
   return slot == Slot::kAttnNorm || slot == Slot::kFfnNorm || slot == Slot::kFinalNorm || slot == Slot::kQNorm ||
@@ -103,50 +94,10 @@ Matrix shape_of(const DecoderSpec& spec, Slot slot) {
   return {};
 }
 
-DType plain_type(SynthType type) {
-  switch (type) {
-    case SynthType::kF32: return DType::kF32;
-    case SynthType::kF16: return DType::kF16;
-    default: return DType::kBF16;
-  }
-}
-
-// Of vectors: GGUF files keep them in float32.
-DType vector_type(SynthType type) { return is_block_type(type) ? DType::kF32 : plain_type(type); }
-
-const QuantScheme& scheme_of(SynthType type, Slot slot, int64_t k) {
-  const bool outer = slot == Slot::kEmbed || slot == Slot::kHead;
-  const QuantScheme* scheme = &kQ8_0;
-  if (type == SynthType::kQ6_K || (outer && type != SynthType::kQ8_0))
-    scheme = &kQ6_K;
-  else if (type == SynthType::kQ4_0)
-    scheme = &kQ4_0;
-  else if (type == SynthType::kQ4_K)
-    scheme = &kQ4_K;
-  return k % scheme->block_elements == 0 ? *scheme : kQ8_0;  // as converters do with rows that do not fit
-}
-
 template <class T, class Convert>
 std::array<T, kQuantiles> float_table(float centre, float deviation, const Convert& convert) {
   std::array<T, kQuantiles> table;
   for (size_t i = 0; i < table.size(); ++i) table[i] = convert(centre + deviation * normal_quantiles()[i]);
-  return table;
-}
-
-std::array<uint8_t, 256> float8_table() {
-  std::array<uint8_t, 256> table;
-  for (int i = 0; i < 256; ++i) table[static_cast<size_t>(i)] = f32_to_f8e4m3(coarse_quantile(i, 256) / float8_step());
-  return table;
-}
-
-// A byte of two codes around 8 for each 12 bits.
-std::array<uint8_t, kQuantiles> int4_table() {
-  const auto code = [](int i) {
-    return static_cast<uint32_t>(std::clamp(std::lround(coarse_quantile(i, 64) / int4_step()) + 8, 0L, 15L));
-  };
-  std::array<uint8_t, kQuantiles> table;
-  for (int i = 0; i < kQuantiles; ++i)
-    table[static_cast<size_t>(i)] = static_cast<uint8_t>(code(i % 64) | code(i / 64) << 4);
   return table;
 }
 
@@ -207,22 +158,23 @@ void SynthWeights::add_module(const DecoderSpec& spec, Slot slot, const std::str
   const int64_t k = shape_of(spec, slot).k;
   parameters_ += rows * std::max<int64_t>(k, 1);
   if (is_norm(slot))
-    add_floats(module + ".weight", vector_type(request_.type), {rows}, 1, kGainDeviation);
+    add_floats(module + ".weight", request_.type->floats, {rows}, 1, kGainDeviation);
   else
     add_matrix(slot, module, rows, k);
   if (!has_bias(spec, slot)) return;
   parameters_ += rows;
-  add_floats(module + ".bias", vector_type(request_.type), {rows}, 0, kBiasDeviation);
+  add_floats(module + ".bias", request_.type->floats, {rows}, 0, kBiasDeviation);
 }
 
 void SynthWeights::add_matrix(Slot slot, const std::string& module, int64_t n, int64_t k) {
   const bool looked_up = slot == Slot::kEmbed || slot == Slot::kPositions;
   const float deviation = looked_up ? kEmbedDeviation : 1 / std::sqrt(static_cast<float>(k));
-  if (is_block_type(request_.type) && slot != Slot::kRouter) return add_blocks(slot, module, n, k, deviation);
-  if (request_.type == SynthType::kFp8 && is_quantised(slot)) return add_float8(module, n, k, deviation);
-  if (request_.type == SynthType::kGptqInt4 && is_quantised(slot)) return add_int4(module, n, k, deviation);
-  const DType dtype = slot == Slot::kRouter ? vector_type(request_.type) : plain_type(request_.type);
-  add_floats(module + ".weight", dtype, {n, k}, 0, deviation);
+  using Method = SynthType::Method;
+  const Method method = request_.type->method;
+  if (method == Method::kBlocks && slot != Slot::kRouter) return add_blocks(slot, module, n, k, deviation);
+  if (method == Method::kFloat8 && is_quantised(slot)) return add_float8(module, n, k, deviation);
+  if (method == Method::kGptq && is_quantised(slot)) return add_int4(module, n, k, deviation);
+  add_floats(module + ".weight", request_.type->floats, {n, k}, 0, deviation);
 }
 
 void SynthWeights::add_float8(const std::string& module, int64_t n, int64_t k, float deviation) {
@@ -236,12 +188,13 @@ void SynthWeights::add_int4(const std::string& module, int64_t n, int64_t k, flo
   add({WeightInfo{.name = module + ".qweight", .dtype = DType::kI32, .shape = {k / 8, n}}, Content::kInt4});
   add({WeightInfo{.name = module + ".qzeros", .dtype = DType::kI32, .shape = {groups, n / 8}}, Content::kInt4Zeros});
   add({WeightInfo{.name = module + ".g_idx", .dtype = DType::kI32, .shape = {k}}, Content::kGroupIndex});
-  const float scale = deviation * int4_step();
+  const float scale = deviation * nibble_step();
   add_floats(module + ".scales", DType::kF16, {groups, n}, scale, scale * kScaleSpread);
 }
 
 void SynthWeights::add_blocks(Slot slot, const std::string& module, int64_t n, int64_t k, float deviation) {
-  const QuantScheme& scheme = scheme_of(request_.type, slot, k);
+  const bool head = slot == Slot::kHead || (slot == Slot::kEmbed && request_.architecture->tied);
+  const QuantScheme& scheme = scheme_for_rows(head ? *request_.type->head : *request_.type->linears, k);
   add({WeightInfo{.name = module + ".weight", .dtype = scheme.code, .quant = &scheme, .shape = {n, k}},
        Content::kBlocks, 0, deviation});
 }
@@ -261,16 +214,15 @@ std::vector<std::string> SynthWeights::names() const {
 Result<WeightData> SynthWeights::open(std::string_view name) const {
   const auto it = tensors_.find(name);
   if (it == tensors_.end()) return error(Code::kNotFound, fmt::format("{}: has no tensor {}", label_, name));
-  BOLIDE_TRY(WritableWeight weight, allocate_weight(it->second.info));
-  fill(it->second, weight.bytes);
-  return std::move(weight.data);
+  auto lent = scratch_->take(it->second.info.byte_size());
+  if (!lent) return std::move(lent).error().context(it->first);
+  fill(it->second, lent->bytes);
+  return WeightData{it->second.info, lent->bytes, std::move(lent->owner), /*mapped=*/false};
 }
 
-void SynthWeights::in_chunks(int64_t count, FunctionRef<void(int64_t, int64_t)> chunk) const {
-  constexpr int64_t kChunk = int64_t{1} << 19;
-  static_assert(kChunk % 8 == 0);
-  const int64_t chunks = static_cast<int64_t>(ceil_div(static_cast<uint64_t>(count), kChunk));
-  const auto one = [&](int64_t i, int) { chunk(i * kChunk, std::min((i + 1) * kChunk, count)); };
+void SynthWeights::in_chunks(int64_t count, int64_t step, FunctionRef<void(int64_t, int64_t)> chunk) const {
+  const int64_t chunks = static_cast<int64_t>(ceil_div(static_cast<uint64_t>(count), static_cast<uint64_t>(step)));
+  const auto one = [&](int64_t i, int) { chunk(i * step, std::min((i + 1) * step, count)); };
   const std::unique_lock lock(pool_in_use_, std::try_to_lock);
   if (!lock.owns_lock() || threads_ == 1 || chunks == 1) {
     for (int64_t i = 0; i < chunks; ++i) one(i, 0);
@@ -281,41 +233,38 @@ void SynthWeights::in_chunks(int64_t count, FunctionRef<void(int64_t, int64_t)> 
 }
 
 void SynthWeights::fill(const Tensor& tensor, MutableBytes out) const {
+  // Of a chunk: enough to be worth waking a thread for, few enough that all threads end together.
+  constexpr int64_t kChunkBytes = int64_t{1} << 19;
   const uint64_t key = stream_key(request_.seed, tensor.info.name);
-  const int64_t count = tensor.info.shape.elements();
-  const auto by_table = [&]<class T>(const std::array<T, kQuantiles>& table, int64_t elements_count) {
-    in_chunks(elements_count, [&](int64_t begin, int64_t end) {
+  const auto by_table = [&]<class T>(const std::array<T, kQuantiles>& table) {
+    constexpr auto kSize = static_cast<int64_t>(sizeof(T));
+    in_chunks(static_cast<int64_t>(out.size()) / kSize, kChunkBytes / kSize, [&](int64_t begin, int64_t end) {
       fill_from_table(key, static_cast<uint64_t>(begin), elements<T>(out, begin, end), table.data());
     });
   };
   switch (tensor.content) {
     case Content::kFloats:
       if (tensor.info.dtype == DType::kF32)
-        by_table(float_table<float>(tensor.centre, tensor.deviation, [](float value) { return value; }), count);
+        by_table(float_table<float>(tensor.centre, tensor.deviation, [](float value) { return value; }));
       else if (tensor.info.dtype == DType::kF16)
-        by_table(float_table<uint16_t>(tensor.centre, tensor.deviation, f32_to_f16), count);
+        by_table(float_table<uint16_t>(tensor.centre, tensor.deviation, f32_to_f16));
       else
-        by_table(float_table<uint16_t>(tensor.centre, tensor.deviation, f32_to_bf16), count);
+        by_table(float_table<uint16_t>(tensor.centre, tensor.deviation, f32_to_bf16));
       return;
-    case Content::kFloat8: {
-      const auto table = float8_table();
-      in_chunks(count, [&](int64_t begin, int64_t end) {
-        fill_from_small_table(key, static_cast<uint64_t>(begin), elements<uint8_t>(out, begin, end), table.data());
-      });
+    case Content::kFloat8: return by_table(float8_codes());
+    case Content::kInt4: return by_table(nibble_codes());
+    case Content::kInt4Zeros: return std::fill(out.begin(), out.end(), std::byte{0x77});  // 8, stored as one less
+    case Content::kGroupIndex: {
+      const auto index = elements<int32_t>(out, 0, tensor.info.shape.elements());
+      for (size_t i = 0; i < index.size(); ++i) index[i] = static_cast<int32_t>(i / kGroup);
       return;
     }
-    case Content::kInt4: return by_table(int4_table(), count * 4);
-    case Content::kInt4Zeros: return std::fill(out.begin(), out.end(), std::byte{0x77});  // 8, stored as one less
-    case Content::kGroupIndex:
-      for (int64_t i = 0; i < count; ++i)
-        elements<int32_t>(out, 0, count)[static_cast<size_t>(i)] = static_cast<int32_t>(i / kGroup);
-      return;
     case Content::kBlocks: {
       const QuantScheme& scheme = *tensor.info.quant;
-      in_chunks(count / scheme.block_elements, [&](int64_t begin, int64_t end) {
-        const auto bytes = out.subspan(static_cast<size_t>(begin * scheme.block_bytes),
-                                       static_cast<size_t>((end - begin) * scheme.block_bytes));
-        fill_blocks(key, static_cast<uint64_t>(begin), scheme, tensor.deviation, bytes);
+      const int64_t size = scheme.block_bytes;
+      in_chunks(static_cast<int64_t>(out.size()) / size, kChunkBytes / size / 8 * 8, [&](int64_t begin, int64_t end) {
+        const auto blocks = out.subspan(static_cast<size_t>(begin * size), static_cast<size_t>((end - begin) * size));
+        fill_blocks(key, static_cast<uint64_t>(begin), scheme, tensor.deviation, blocks);
       });
       return;
     }

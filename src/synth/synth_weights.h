@@ -14,6 +14,7 @@
 #include "formats/weight_source.h"
 #include "models/decoder.h"
 #include "synth/architectures.h"
+#include "synth/scratch.h"
 
 namespace bolide {
 
@@ -51,8 +52,9 @@ class SynthWeights final : public WeightSource {
   void add_int4(const std::string& module, int64_t n, int64_t k, float deviation);
   void add_blocks(Slot slot, const std::string& module, int64_t n, int64_t k, float deviation);
   void fill(const Tensor& tensor, MutableBytes out) const;
-  // chunk(begin, end) for parts of [0, count) that begin at multiples of 8, on the pool if it is free.
-  void in_chunks(int64_t count, FunctionRef<void(int64_t, int64_t)> chunk) const;
+  // chunk(begin, end) for parts of [0, count) that begin at multiples of `step`, itself one of 8, on the pool if it is
+  // free.
+  void in_chunks(int64_t count, int64_t step, FunctionRef<void(int64_t, int64_t)> chunk) const;
 
   SynthRequest request_;
   std::string label_;
@@ -63,6 +65,7 @@ class SynthWeights final : public WeightSource {
   int threads_ = 1;
   mutable std::mutex pool_in_use_;
   mutable std::unique_ptr<Workers> pool_;
+  std::shared_ptr<Scratch> scratch_ = std::make_shared<Scratch>();
 };
 
 }  // namespace bolide

@@ -142,10 +142,10 @@ class FolderWriter {
 
 Result<SynthWritten> write_synth_folder(const SynthRequest& request, const Path& folder, int threads,
                                         const SynthProgress* progress, uint64_t shard_bytes_max) {
-  if (is_block_type(request.type))
+  if (request.type->method == SynthType::Method::kBlocks)
     return error(Code::kInvalid, fmt::format("{} is a type of GGUF files, which a folder cannot have; run it without a "
                                              "file: MODEL = {}",
-                                             to_string(request.type), to_string(request)));
+                                             request.type->name, to_string(request)));
   BOLIDE_TRY(const auto weights, SynthWeights::create(request, threads));
   BOLIDE_TRY(check_folder(folder));
   FolderWriter writer(folder);
