@@ -81,6 +81,10 @@ Result<Model> open_model(const std::filesystem::path& path, const ModelOptions& 
 // Everything that open_model does before it packs weights, and `check`.
 Result<> outline_model(const std::filesystem::path& path, const ModelOptions& options, const OutlineCheck& check);
 
+// The plans that open_model would make, without the weights' bytes and whether or not memory suffices for them: to look
+// at, not to run.
+Result<PlanSet> outline_plans(const std::filesystem::path& path, const ModelOptions& options);
+
 // The graph of a loaded checkpoint, before any pass; and how many positions it was made for.
 Result<Graph> build_graph(const LoadedModel& loaded, ComputeMode dtype, int64_t* context_max = nullptr);
 
