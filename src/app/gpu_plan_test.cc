@@ -5,6 +5,7 @@
 
 #include "app/engine.h"
 #include "app/test_models.h"
+#include "synth/architectures.h"
 
 namespace bolide {
 namespace {
@@ -161,6 +162,56 @@ TEST(GpuPlans, WideModelsHaveFastKernels) {
   }
   EXPECT_GE(planned, 6 * 18);
   for (const std::string& line : kStillReference) EXPECT_TRUE(found.contains(line)) << line << " has a kernel by now";
+}
+
+// Published shapes too: from names alone, without their weights.
+TEST(GpuPlans, EveryGeneratedModelHasKernels) {
+  if (!has_kernels()) GTEST_SKIP() << "this build has no kernels of GPUs, or not of every op";
+  const DeviceInfo gpu = a_gpu(kCublasLt);
+  ModelOptions options;
+  options.device = DeviceKind::kCuda;
+  for (const Architecture& architecture : architectures())
+    for (const SynthType& type : synth_types()) {
+      SynthRequest request{&architecture, &type};
+      request.layers = 1;
+      SCOPED_TRACE(to_string(request));
+      auto prepared = prepare_checkpoint(to_string(request), options, gpu);
+      ASSERT_TRUE(prepared.has_value()) << prepared.error().text;
+      const SymbolValues largest{{512, 16, 16}};
+      const auto uses = choose_packings(prepared->graph, kernels_for(options), gpu, largest);
+      ASSERT_TRUE(uses.has_value()) << uses.error().text;
+      const WeightStore weights = WeightStore::outline(prepared->graph, *uses);
+      for (const SymbolValues& bucket : {SymbolValues{{1, 1, 1}}, largest}) {
+        const auto plan = make_plan(prepared->graph, weights, kernels_for(options), gpu, bucket);
+        ASSERT_TRUE(plan.has_value()) << plan.error().text;
+      }
+    }
+}
+
+// A plan that is only looked at is the one that runs.
+TEST(OutlinePlans, AreThoseOfTheOpenedModel) {
+  for (const char* name : {"synth:smollm2-135m:layers=1", "synth:smollm2-135m:q4_0:layers=1"}) {
+    ModelOptions options;
+    options.threads = 1;
+    options.context = 64;
+    options.tokens_per_step = 32;
+    Model model = test::open_path(name, options);
+    auto plans = outline_plans(name, options);
+    ASSERT_TRUE(plans.has_value()) << plans.error().text;
+    EXPECT_EQ(plans->weights().bytes(), model.runner->plans().weights().bytes());
+    const auto plan = plans->select({{1, 1, 1}});
+    ASSERT_TRUE(plan.has_value()) << plan.error().text;
+    const auto run = make_plan(model.runner->plans().graph(), model.runner->plans().weights(), kernels_for(options),
+                               model.device->info(), {{1, 1, 1}});
+    ASSERT_TRUE(run.has_value()) << run.error().text;
+    ASSERT_EQ((*plan)->steps.size(), run->steps.size());
+    for (size_t i = 0; i < run->steps.size(); ++i) {
+      EXPECT_EQ((*plan)->steps[i].kernel, run->steps[i].kernel);
+      ASSERT_EQ((*plan)->steps[i].in.size(), run->steps[i].in.size());
+      for (size_t j = 0; j < run->steps[i].in.size(); ++j)
+        EXPECT_EQ((*plan)->steps[i].in[j].packing, run->steps[i].in[j].packing);
+    }
+  }
 }
 
 }  // namespace

@@ -143,7 +143,7 @@ Result<> fit_to_device(Graph& graph, const ModelOptions& options) {
 
 Result<Prepared> prepare_checkpoint(const std::filesystem::path& path, const ModelOptions& options,
                                     const DeviceInfo& device) {
-  BOLIDE_TRY(LoadedModel loaded, load_model(path, {options.config}));
+  BOLIDE_TRY(LoadedModel loaded, load_model(path, {options.config, /*any_family=*/false, options.threads}));
   int64_t context_max = 0;
   BOLIDE_TRY(Graph graph, build_graph(loaded, options.dtype, &context_max));
   report_unused(graph, *loaded.weights);
@@ -260,23 +260,29 @@ Result<Read> read_model(const std::filesystem::path& path, const ModelOptions& o
   BOLIDE_TRY(
       auto uses,
       choose_packings(prepared.graph, kernels_for(options), device->info(), limits.sizes).context(path.string()));
-  Read read{std::move(device), std::move(prepared), std::move(tokenizer), facts, context_max, runner, limits,
-            std::move(uses)};
-  BOLIDE_TRY(memory_suffices(read));
-  return read;
+  return Read{std::move(device), std::move(prepared), std::move(tokenizer), facts, context_max, runner, limits,
+              std::move(uses)};
 }
 
 }  // namespace
 
 Result<> outline_model(const std::filesystem::path& path, const ModelOptions& options, const OutlineCheck& check) {
-  BOLIDE_TRY(read_model(path, options, &check));
-  return {};
+  BOLIDE_TRY(const Read read, read_model(path, options, &check));
+  return memory_suffices(read);
+}
+
+Result<PlanSet> outline_plans(const std::filesystem::path& path, const ModelOptions& options) {
+  BOLIDE_TRY(Read read, read_model(path, options, nullptr));
+  WeightStore weights = WeightStore::outline(read.prepared.graph, read.uses);
+  return PlanSet::make(std::move(read.prepared.graph), std::move(weights), kernels_for(options), read.device->info(),
+                       read.limits);
 }
 
 Result<Model> open_model(const std::filesystem::path& path, const ModelOptions& options,
                          const FunctionRef<void(PackProgress)>* progress, const OutlineCheck* check) {
   const auto start = Clock::now();
   BOLIDE_TRY(Read read, read_model(path, options, check));
+  BOLIDE_TRY(memory_suffices(read));
   auto& [device, prepared, tokenizer, facts, context_max, runner_options, limits, uses] = read;
   LoadedModel& loaded = prepared.loaded;
   const bool engine = loaded.weights == nullptr;

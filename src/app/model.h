@@ -46,7 +46,7 @@ struct LoadTimes {
 
 struct Model {
   std::string name;
-  std::string format;  // "gguf", "safetensors", "engine"
+  std::string format;  // "gguf", "safetensors", "synth", "engine"
   ModelConfig config;
   GenerationConfig generation;
   std::string chat_template;       // Jinja, or empty
@@ -72,13 +72,18 @@ struct ModelOutline {
 // memory of the weights.
 using OutlineCheck = FunctionRef<Result<>(const ModelOutline&)>;
 
-// Opens a GGUF file, a Hugging Face folder or an engine. Errors are for the user: which file, what, and the remedy.
+// Opens a GGUF file, a Hugging Face folder, a generated model ("synth:NAME") or an engine. Errors are for the user:
+// which file, what, and the remedy.
 Result<Model> open_model(const std::filesystem::path& path, const ModelOptions& options,
                          const FunctionRef<void(PackProgress)>* progress = nullptr,
                          const OutlineCheck* check = nullptr);
 
 // Everything that open_model does before it packs weights, and `check`.
 Result<> outline_model(const std::filesystem::path& path, const ModelOptions& options, const OutlineCheck& check);
+
+// The plans that open_model would make, without the weights' bytes and whether or not memory suffices for them: to look
+// at, not to run.
+Result<PlanSet> outline_plans(const std::filesystem::path& path, const ModelOptions& options);
 
 // The graph of a loaded checkpoint, before any pass; and how many positions it was made for.
 Result<Graph> build_graph(const LoadedModel& loaded, ComputeMode dtype, int64_t* context_max = nullptr);

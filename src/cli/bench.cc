@@ -253,7 +253,7 @@ void add_bench(CLI::App& app, Outcome& outcome, const Version& version) {
   CLI::App* command = app.add_subcommand("bench", "Measure prompt and decode speed against this machine's roofs");
   auto flags = std::make_shared<BenchFlags>();
   command->footer(kFooter);
-  command->add_option("model", flags->path, "a GGUF file, a Hugging Face folder or an engine");
+  command->add_option("model", flags->path, "a GGUF file, a Hugging Face folder, an engine or synth:NAME");
   const auto bench_options = bind_options(*flags, kBenchOptions);
   add_options(*command, bench_options);
   const auto model = bind_options(flags->model, kModelOptions);

@@ -49,7 +49,7 @@ void add_build(CLI::App& app, Outcome& outcome) {
   CLI::App* command = app.add_subcommand("build", "Plan and pack a model once into an engine that starts at once");
   auto flags = std::make_shared<BuildFlags>();
   command->footer(kFooter);
-  command->add_option("model", flags->path, "a GGUF file or a Hugging Face folder")->required();
+  command->add_option("model", flags->path, "a GGUF file, a Hugging Face folder or synth:NAME")->required();
   command->add_option("-o,--output", flags->output, "the engine to write")->required();
   command->add_flag("--json", flags->json, "one JSON object on standard output");
   const auto model = bind_options(flags->model, kModelOptions);

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "cli/cli.h"
+#include "synth/architectures.h"
 
 namespace bolide::cli {
 namespace {
@@ -20,6 +21,7 @@ void add_all(CLI::App& app, Outcome& outcome) {
   add_run(app, outcome);
   add_inspect(app, outcome);
   add_eval(app, outcome);
+  add_synth(app, outcome);
   add_completion(app);
 }
 
@@ -78,12 +80,17 @@ using Words = std::set<std::string>;
 
 TEST_F(Completion, BashOffersWhatTheParserHas) {
   if (!has_program("bash")) GTEST_SKIP() << "bash is not installed";
-  EXPECT_EQ(bash({""}), (Words{"run", "inspect", "eval", "completion"}));
+  EXPECT_EQ(bash({""}), (Words{"run", "inspect", "eval", "synth", "completion"}));
   EXPECT_EQ(bash({"ins"}), Words{"inspect"});
   EXPECT_EQ(bash({"run", "model.gguf", "--kv-type", ""}), (Words{"bf16", "f32", "fp8"}));
   EXPECT_EQ(bash({"run", "model.gguf", "--kv-type", "=", "b"}), Words{"bf16"});
   EXPECT_EQ(bash({"run", "model.gguf", "--isa", "av"}), (Words{"avx2", "avx512"}));
   EXPECT_EQ(bash({"completion", ""}), (Words{"bash", "zsh", "fish"}));
+  Words architecture_names, type_names;
+  for (const Architecture& architecture : architectures()) architecture_names.emplace(architecture.name);
+  for (const SynthType& type : synth_types()) type_names.emplace(type.name);
+  EXPECT_EQ(bash({"synth", ""}), architecture_names);
+  EXPECT_EQ(bash({"synth", "llama-3-8b", "--dtype", ""}), type_names);
   // File names are readline's: nothing of ours stands in their way.
   EXPECT_EQ(bash({"run", ""}), Words{});
   EXPECT_EQ(bash({"run", "model.gguf", "--prompt", ""}), Words{});

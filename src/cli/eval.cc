@@ -268,7 +268,7 @@ void add_eval(CLI::App& app, Outcome& outcome) {
   auto flags = std::make_shared<EvalFlags>();
 
   CLI::App* command = add_command(*eval, "perplexity", "Perplexity on a text, as llama.cpp defines it");
-  command->add_option("model", flags->path, "a GGUF file, a Hugging Face folder or an engine")->required();
+  command->add_option("model", flags->path, "a GGUF file, a Hugging Face folder, an engine or synth:NAME")->required();
   command->add_option("file", flags->other, "a UTF-8 text")->required();
   add_own(*command, *flags, kWindows);
   add_own(*command, *flags, kSkip);
@@ -277,7 +277,8 @@ void add_eval(CLI::App& app, Outcome& outcome) {
   command->callback([flags, &outcome] { finish(outcome, perplexity(*flags)); });
 
   command = add_command(*eval, "agree", "How closely a model follows a reference: KL divergence, same first choice");
-  command->add_option("model", flags->path, "the model: a GGUF file, a Hugging Face folder or an engine")->required();
+  command->add_option("model", flags->path, "the model: a GGUF file, a Hugging Face folder, an engine or synth:NAME")
+      ->required();
   command->add_option("reference", flags->other, "the model to follow, computed in float32")->required();
   auto text = std::make_shared<std::string>();
   command->add_option("--text", *text, "a UTF-8 text to run over; without it a passage of English that is built in");

@@ -137,10 +137,10 @@ Result<> inspect_graph(const LoadedModel& loaded, const ModelOptions& options, b
 Result<> inspect_plan(const std::string& path, const ModelOptions& options, int32_t tokens) {
   ModelOptions sized = options;
   sized.tokens_per_step = std::max(sized.tokens_per_step, tokens);
-  BOLIDE_TRY(Model model, open_with_progress(path, sized));
+  BOLIDE_TRY(PlanSet plans, outline_plans(path, sized));
   const SymbolValues sizes{{tokens, 1, 1}};
-  BOLIDE_TRY(const Plan* plan, model.runner->plan_for(sizes));
-  const Graph& graph = model.runner->plans().graph();
+  BOLIDE_TRY(const Plan* plan, plans.select(sizes));
+  const Graph& graph = plans.graph();
   Table table({{"step"}, {"op"}, {"kernel"}, {"packing"}, {"kib", 1}, {"mflop", 2}, {"arena_offset", 0}});
   for (const Step& step : plan->steps) {
     const Node& node = graph.node(step.node);
@@ -148,9 +148,7 @@ Result<> inspect_plan(const std::string& path, const ModelOptions& options, int3
     std::string packing;
     for (const Operand& operand : step.in) {
       in.push_back(operand.type);
-      if (operand.kind != Operand::Kind::kWeight) continue;
-      for (const StoredWeight& weight : model.runner->plans().weights().all())
-        if (weight.view.data == operand.weight.data && weight.packing != nullptr) packing = weight.packing->name;
+      if (operand.kind == Operand::Kind::kWeight && operand.packing != nullptr) packing = operand.packing->name;
     }
     for (const Operand& operand : step.out) out.push_back(operand.type);
     const Cost cost = cost_of(node.op, in, out, sizes, tokens);
@@ -158,13 +156,15 @@ Result<> inspect_plan(const std::string& path, const ModelOptions& options, int3
                fmt::format("{}{}", step.kernel->name, step.kernel->reference ? " (reference)" : ""), packing,
                cost.bytes / 1024, cost.flops / 1e6, step.out.empty() ? 0. : static_cast<double>(step.out[0].offset)});
   }
-  const WeightStore& weights = model.runner->plans().weights();
-  fmt::print("bucket T={} S={} R={}: {} steps, arena {} + workspace {}, weights {} ({} of them packed copies)\n{}",
+  size_t packed_bytes = 0;
+  for (const StoredWeight& weight : plans.weights().all())
+    if (weight.packing != nullptr) packed_bytes += weight.bytes;
+  fmt::print("bucket T={} S={} R={}: {} steps, arena {} + workspace {}, weights {} ({} of them packed)\n{}",
              plan->bucket[Symbol::kTokens], plan->bucket[Symbol::kSequences], plan->bucket[Symbol::kRows],
              plan->steps.size(), format_bytes(static_cast<int64_t>(plan->values_bytes)),
              format_bytes(static_cast<int64_t>(plan->workspace_bytes)),
-             format_bytes(static_cast<int64_t>(weights.bytes())),
-             format_bytes(static_cast<int64_t>(weights.anonymous_bytes())), table.to_text());
+             format_bytes(static_cast<int64_t>(plans.weights().bytes())),
+             format_bytes(static_cast<int64_t>(packed_bytes)), table.to_text());
   return {};
 }
 
@@ -269,7 +269,7 @@ void add_inspect(CLI::App& app, Outcome& outcome) {
   CLI::App* command = app.add_subcommand("inspect", "Show what is in a model and what becomes of it");
   auto flags = std::make_shared<InspectFlags>();
   command->footer(kFooter);
-  command->add_option("model", flags->path, "a GGUF file, a Hugging Face folder or an engine");
+  command->add_option("model", flags->path, "a GGUF file, a Hugging Face folder, an engine or synth:NAME");
   command->add_flag("--graph", flags->graph, "operators per layer before and after each pass");
   command->add_flag("--full", flags->full, "with --graph: the whole graph as text");
   command->add_flag("--plan", flags->plan, "the kernel, packing, bytes and FLOPs of each step");

@@ -267,7 +267,7 @@ void add_profile(CLI::App& app, Outcome& outcome) {
   CLI::App* command = app.add_subcommand("profile", "Show where the time goes, step by step");
   auto flags = std::make_shared<ProfileFlags>();
   command->footer(kFooter);
-  command->add_option("model", flags->path, "a GGUF file, a Hugging Face folder or an engine")->required();
+  command->add_option("model", flags->path, "a GGUF file, a Hugging Face folder, an engine or synth:NAME")->required();
   const auto own = bind_options(*flags, kProfileOptions);
   add_options(*command, own);
   const auto model = bind_options(flags->model, kModelOptions);

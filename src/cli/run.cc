@@ -340,7 +340,9 @@ void add_run(CLI::App& app, Outcome& outcome) {
   auto flags = std::make_shared<RunFlags>();
   command->footer(kFooter);
   command
-      ->add_option("model", flags->path, "a GGUF file (any shard of a split one), a Hugging Face folder or an engine")
+      ->add_option("model", flags->path,
+                   "a GGUF file (any shard of a split one), a Hugging Face folder, an engine or "
+                   "synth:NAME")
       ->required();
   command
       ->add_option("-p,--prompt", flags->prompt, "answer this and end; without it: standard input, or a conversation")

@@ -96,7 +96,6 @@ class Runner {
   size_t arena_bytes() const { return executor_->arena_bytes(); }
   Stream& stream() { return *stream_; }
   // The plan that a step of these sizes runs.
-  Result<const Plan*> plan_for(const SymbolValues& sizes) { return plans_->select(sizes); }
 
   // Plans that were captured so far.
   int captured_count() const { return executor_->captured_count(); }

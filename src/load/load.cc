@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "formats/gguf.h"
 #include "formats/narrow_doubles.h"
+#include "synth/architectures.h"
 
 namespace bolide {
 namespace {
@@ -51,6 +52,7 @@ Error wrong_file(const std::filesystem::path& path) {
 }  // namespace
 
 Result<LoadedModel> load_model(const std::filesystem::path& path, const LoadOptions& options) {
+  if (is_synth_name(path.string())) return load_synth(path.string(), options);
   std::error_code problem;
   const auto status = std::filesystem::status(path, problem);
   if (status.type() == std::filesystem::file_type::not_found || path.empty()) return missing(path);

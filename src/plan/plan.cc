@@ -210,7 +210,8 @@ Result<Plan> make_plan(const Graph& graph, const WeightStore& weights, const Ker
       Operand in = operand(node.in[i]);
       if (is_weight(graph, node.in[i])) {
         in.kind = Operand::Kind::kWeight;
-        in.weight = weights.find(node.in[i], packing_of(*step.kernel, problem, i)).view;
+        in.packing = packing_of(*step.kernel, problem, i);
+        in.weight = weights.find(node.in[i], in.packing).view;
       }
       step.in.push_back(std::move(in));
     }

@@ -20,10 +20,11 @@ struct Operand {
   enum class Kind : uint8_t { kNone, kArena, kWeight, kInput };
   Kind kind = Kind::kNone;
   ValueType type;
-  size_t offset = 0;       // kArena: bytes from the arena's start
-  int64_t column = 0;      // kArena: first column, for slices
-  int64_t row_stride = 0;  // kArena: elements between rows
-  TensorView weight;       // kWeight
+  size_t offset = 0;                 // kArena: bytes from the arena's start
+  int64_t column = 0;                // kArena: first column, for slices
+  int64_t row_stride = 0;            // kArena: elements between rows
+  TensorView weight;                 // kWeight
+  const Packing* packing = nullptr;  // kWeight: its layout; null: the checkpoint's
   ValueId value = kNoValue;
 };
 

@@ -352,6 +352,13 @@ Result<WeightStore> WeightStore::adopt(const Graph& graph, std::span<const Use> 
   return weights;
 }
 
+WeightStore WeightStore::outline(const Graph& graph, std::span<const Use> uses) {
+  WeightStore weights;
+  for (const auto& [id, packing] : std::set<Use>(uses.begin(), uses.end()))
+    weights.add({id, packing, view_of(graph.type(id)), stored_bytes(graph.type(id), packing), false, nullptr});
+  return weights;
+}
+
 void WeightStore::add(StoredWeight weight) {
   index_[{weight.value, weight.packing}] = weights_.size();
   weights_.push_back(std::move(weight));

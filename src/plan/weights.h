@@ -48,6 +48,9 @@ class WeightStore {
   static Result<WeightStore> adopt(const Graph& graph, std::span<const Use> uses, std::span<const StoredWeight> have,
                                    Workers& workers, int* repacked, WeightUpload* upload = nullptr);
 
+  // What `pack` would make, without any bytes: to look at plans, not to run them.
+  static WeightStore outline(const Graph& graph, std::span<const Use> uses);
+
   void add(StoredWeight weight);
   bool contains(ValueId value, const Packing* packing) const { return index_.contains({value, packing}); }
   const StoredWeight& find(ValueId value, const Packing* packing) const;

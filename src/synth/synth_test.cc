@@ -1,0 +1,221 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "formats/quantised_checkpoint.h"
+#include "formats/safetensors.h"
+#include "formats/test_files.h"
+#include "formats/tokenizer_json.h"
+#include "synth/random_fill.h"
+#include "synth/synth_tokenizer.h"
+#include "synth/write_folder.h"
+
+namespace bolide {
+namespace {
+
+SynthRequest request_of(const std::string& name) {
+  const auto request = parse_synth_name(name);
+  if (!request) {
+    ADD_FAILURE() << request.error().text;
+    std::abort();
+  }
+  return *request;
+}
+
+std::shared_ptr<const SynthWeights> weights_of(const SynthRequest& request, int threads = 1) {
+  auto weights = SynthWeights::create(request, threads);
+  if (!weights) {
+    ADD_FAILURE() << weights.error().text;
+    std::abort();
+  }
+  return *std::move(weights);
+}
+
+std::string bytes_of(const WeightSource& source, const std::string& name) {
+  const auto data = source.open(name);
+  EXPECT_TRUE(data.has_value()) << data.error().text;
+  return data.has_value() ? std::string(as_text(data->bytes)) : "";
+}
+
+// As the model cards and the published index files have them.
+TEST(Synth, ParameterCountsAreThoseOfThePublishedModels) {
+  const std::pair<const char*, int64_t> published[] = {
+      {"llama-3-8b", 8'030'261'248}, {"llama-3-70b", 70'553'706'496}, {"qwen2-1.5b", 1'543'714'304},
+      {"qwen2-7b", 7'615'616'512},   {"phi-3-mini", 3'821'079'552},   {"mixtral-8x7b", 46'702'792'704},
+      {"smollm2-135m", 134'515'008}, {"smollm2-360m", 361'821'120},   {"smollm2-1.7b", 1'711'376'384},
+      {"long-1b", 1'235'814'400},
+  };
+  EXPECT_EQ(std::size(published), architectures().size());
+  for (const auto& [name, parameters] : published)
+    for (const SynthType& type : synth_types()) {
+      const auto architecture = find_architecture(name);
+      ASSERT_TRUE(architecture.has_value());
+      const auto weights = weights_of({*architecture, &type});
+      EXPECT_EQ(weights->parameters(), parameters) << name << " " << type.name;
+      const uint64_t size = type.name == "bf16" ? 2 : type.name == "f32" ? 4 : 0;
+      if (size > 0) {
+        EXPECT_EQ(weights->byte_size(), static_cast<uint64_t>(parameters) * size) << name;
+      }
+    }
+}
+
+TEST(Synth, SameBytesInAnyOrderOnAnyThreads) {
+  for (const SynthType& type : synth_types()) {
+    SynthRequest request = request_of("synth:smollm2-135m:layers=1:seed=3");
+    request.type = &type;
+    const auto a = weights_of(request, 1), b = weights_of(request, 3);
+    std::vector<std::string> names = a->names(), shuffled = names;
+    std::shuffle(shuffled.begin(), shuffled.end(), std::mt19937(std::random_device{}()));
+    std::map<std::string, size_t> hashes;
+    for (const std::string& name : shuffled) hashes[name] = std::hash<std::string>()(bytes_of(*b, name));
+    for (const std::string& name : names)
+      EXPECT_EQ(std::hash<std::string>()(bytes_of(*a, name)), hashes[name]) << name << " " << type.name;
+    request.seed = 4;
+    const std::string norm = "model.layers.0.input_layernorm.weight";
+    EXPECT_NE(bytes_of(*weights_of(request), norm), bytes_of(*a, norm));
+  }
+}
+
+// Any part of a stream is what the whole has there, and the values are those that these bits have always given.
+TEST(Synth, PartsOfAStreamAreThoseOfTheWhole) {
+  std::array<uint16_t, kQuantiles> table;
+  for (size_t i = 0; i < table.size(); ++i) table[i] = static_cast<uint16_t>(i);
+  std::vector<uint16_t> whole(1003);
+  fill_from_table(7, 0, std::span<uint16_t>(whole), table.data());
+  for (size_t i = 0; i < whole.size(); ++i) ASSERT_EQ(whole[i], random_word(7, i / 4) >> (16 * (i % 4)) & 0xfff) << i;
+  for (const size_t begin : {size_t{4}, size_t{400}, size_t{996}, size_t{1000}}) {
+    std::vector<uint16_t> part(std::min<size_t>(101, whole.size() - begin));
+    fill_from_table(7, begin, std::span<uint16_t>(part), table.data());
+    EXPECT_TRUE(std::equal(part.begin(), part.end(), whole.begin() + static_cast<ptrdiff_t>(begin)));
+  }
+  EXPECT_EQ(random_word(0, 0), 0xe220a8397b1dcdafu);  // the first number of SplitMix64 with state 0
+}
+
+struct Moments {
+  double mean = 0, deviation = 0, largest = 0;
+};
+Moments moments_of(const std::vector<float>& values) {
+  Moments m;
+  for (const float v : values) m.mean += v / static_cast<double>(values.size());
+  for (const float v : values) {
+    EXPECT_TRUE(std::isfinite(v));
+    m.deviation += (v - m.mean) * (v - m.mean) / static_cast<double>(values.size());
+    m.largest = std::max(m.largest, std::abs(static_cast<double>(v)));
+  }
+  m.deviation = std::sqrt(m.deviation);
+  return m;
+}
+
+// What a reader makes of every type has the scale that was meant.
+TEST(Synth, DecodedWeightsHaveTheirScaleInEveryType) {
+  for (const SynthType& type : synth_types()) {
+    SynthRequest request = request_of("synth:qwen2-1.5b:layers=1");
+    request.type = &type;
+    const auto config = ModelConfig::parse(synth_config(request), "config.json");
+    ASSERT_TRUE(config.has_value()) << config.error().text;
+    const auto source = expand_quantised(weights_of(request), *config);
+    ASSERT_TRUE(source.has_value()) << source.error().text;
+    const auto check = [&](const std::string& name, double mean, double deviation) {
+      const auto values = read_floats(**source, name);
+      ASSERT_TRUE(values.has_value()) << values.error().text;
+      const Moments m = moments_of(*values);
+      EXPECT_NEAR(m.mean, mean, 0.15 * deviation) << name << " " << type.name;
+      EXPECT_NEAR(m.deviation, deviation, 0.1 * deviation) << name << " " << type.name;
+      EXPECT_LT(m.largest, std::abs(mean) + 6 * deviation) << name << " " << type.name;
+    };
+    check("model.layers.0.self_attn.k_proj.weight", 0, 1 / std::sqrt(1536.));
+    check("model.layers.0.mlp.down_proj.weight", 0, 1 / std::sqrt(8960.));
+    check("model.layers.0.self_attn.q_proj.bias", 0, 0.02);
+    check("model.norm.weight", 1, 0.1);
+    EXPECT_EQ((*source)->find("model.layers.0.mlp.down_proj.weight")->shape, (Shape{1536, 8960}));
+    EXPECT_FALSE((*source)->has("lm_head.weight"));  // tied
+  }
+}
+
+TEST(Synth, WrittenFolderEqualsTheSource) {
+  for (const char* name : {"synth:smollm2-135m:layers=1", "synth:smollm2-135m:fp8:layers=2:seed=5",
+                           "synth:smollm2-135m:w4:layers=1:seed=18446744073709551615"}) {
+    const test::TemporaryFolder temporary;
+    const SynthRequest request = request_of(name);
+    const auto want = weights_of(request);
+    for (const uint64_t shard_bytes : {kShardBytesMax, uint64_t{3'000'000}}) {
+      const auto folder = temporary.path() / std::to_string(shard_bytes);
+      uint64_t last = 0;
+      const auto show = [&](uint64_t done, uint64_t total) {
+        EXPECT_GE(done, last);
+        EXPECT_EQ(total, want->byte_size());
+        last = done;
+      };
+      const SynthProgress progress(show);
+      const auto written = write_synth_folder(request, folder, 2, &progress, shard_bytes);
+      ASSERT_TRUE(written.has_value()) << written.error().text;
+      const bool several = shard_bytes != kShardBytesMax;
+      EXPECT_EQ(written->files > 1, several);
+      const auto got = several ? SafetensorsSource::open_index(folder / "model.safetensors.index.json")
+                               : SafetensorsSource::open_file(folder / "model.safetensors");
+      ASSERT_TRUE(got.has_value()) << got.error().text;
+      EXPECT_EQ((*got)->names(), want->names());
+      for (const std::string& tensor : want->names()) {
+        EXPECT_EQ((*got)->find(tensor)->dtype, want->find(tensor)->dtype);
+        EXPECT_EQ((*got)->find(tensor)->shape, want->find(tensor)->shape);
+        EXPECT_TRUE(bytes_of(**got, tensor) == bytes_of(*want, tensor)) << tensor;
+      }
+      EXPECT_EQ(read_file(folder / "config.json").value_or(""), synth_config(request));
+      EXPECT_EQ(read_file(folder / "tokenizer.json").value_or(""), synth_tokenizer(49152));
+    }
+  }
+}
+
+TEST(Synth, RefusesFoldersThatAreInUseAndTypesThatFoldersLack) {
+  const test::TemporaryFolder temporary;
+  temporary.write("used/a.txt", "mine");
+  temporary.write("file", "mine");
+  const SynthRequest request = request_of("synth:smollm2-135m:layers=1");
+  for (const char* name : {"used", "file", "missing/folder"}) {
+    const auto done = write_synth_folder(request, temporary.path() / name, 1);
+    ASSERT_FALSE(done.has_value()) << name;
+    EXPECT_NE(done.error().text.find(name), std::string::npos) << done.error().text;
+  }
+  EXPECT_EQ(read_file(temporary.path() / "used/a.txt").value_or(""), "mine");
+  const auto blocks = write_synth_folder(request_of("synth:smollm2-135m:q4_0"), temporary.path() / "new", 1);
+  ASSERT_FALSE(blocks.has_value());
+  EXPECT_NE(blocks.error().text.find("synth:smollm2-135m:q4_0"), std::string::npos) << blocks.error().text;
+  EXPECT_FALSE(std::filesystem::exists(temporary.path() / "new"));
+}
+
+TEST(Synth, NamesAreReadBackAndWrongOnesAnswered) {
+  for (const char* name : {"synth:llama-3-8b:bf16", "synth:qwen2-7b:fp8:layers=3", "synth:long-1b:q6_k:seed=9",
+                           "synth:mixtral-8x7b:w4:layers=1:seed=18446744073709551615"})
+    EXPECT_EQ(to_string(request_of(name)), name);
+  EXPECT_EQ(request_of("synth:llama-3-8b").type->name, "bf16");
+  const std::pair<const char*, const char*> wrong[] = {
+      {"synth:", "known are llama-3-8b"},
+      {"synth:llama-3-80b", "did you mean"},
+      {"synth:long-1b:int3", "w4"},
+      {"synth:long-1b:layers=0", "at least 1"},
+      {"synth:long-1b:layers=17", "has 16"},
+      {"synth:long-1b:layers=x", "whole number"},
+      {"synth:long-1b:seed=-1", "whole number"},
+      {"synth:long-1b:layers=99999999999999999999", "whole number"},
+      {"synth:long-1b::bf16", "no type"},
+  };
+  for (const auto& [name, part] : wrong) {
+    const auto request = parse_synth_name(name);
+    ASSERT_FALSE(request.has_value()) << name;
+    EXPECT_NE(request.error().text.find(part), std::string::npos) << request.error().text;
+  }
+}
+
+TEST(Synth, TokenizerHasATextForEveryId) {
+  for (const int64_t vocab : {256, 257, 32064, 152064, 400000}) {
+    const auto spec = parse_tokenizer_json(synth_tokenizer(vocab));
+    ASSERT_TRUE(spec.has_value()) << spec.error().text;
+    ASSERT_EQ(static_cast<int64_t>(spec->vocab.size()), vocab);  // texts are keys: none is there twice
+    for (int64_t i = 0; i < vocab; ++i) ASSERT_EQ(spec->vocab[static_cast<size_t>(i)].id, i);
+  }
+}
+
+}  // namespace
+}  // namespace bolide
