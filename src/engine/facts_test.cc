@@ -22,7 +22,8 @@ struct Text {
         "%6 = PagedAttention(%4, %5) {{layer={}, heads=2, kv_heads=2, head_dim=4, scale=1, window=0, softcap=0}} : "
         "f32[T,8]  # attention\n"
         "%7 = GatherRows(%6, %2) {{}} : f32[R,8]  # rows\n"
-        "%8 = Linear(%7, %3) {{compute=f32, rounding=none, has_scale=false, has_bias=false, has_residual=false, has_norm=false, eps=0, gated=false, act=silu}} : f32[R,16]  # head\n"
+        "%8 = Linear(%7, %3) {{compute=f32, rounding=none, has_scale=false, has_bias=false, has_residual=false, "
+        "has_norm=false, eps=0, gated=false, act=silu}} : f32[R,16]  # head\n"
         "%9, %10 = Sample(%8) {{}} : i32[R], f32[R]  # sample\n{}",
         ids, positions, rows, extra, layer, heads, attention_layer, outputs);
   }

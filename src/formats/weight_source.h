@@ -21,6 +21,7 @@ struct WeightInfo {
   DType dtype = DType::kNone;          // of an element; for block-quantised weights the scheme's code type
   const QuantScheme* quant = nullptr;  // block scheme, or nullptr
   Shape shape;                         // row-major: [out, in] for a Linear, [V, E] for an embedding
+  std::string scale = {};              // the tensor f32 [N] whose row n multiplies this one's; empty: none
   bool rounds_input_to_fp8 = false;    // the Linear's input is rounded token by token to f8e4m3, see fp8_checkpoint.h
 
   size_t row_size() const { return shape.rank == 0 ? row_bytes(dtype, quant, 1) : row_bytes(dtype, quant, shape[-1]); }

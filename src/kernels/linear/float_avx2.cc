@@ -50,6 +50,7 @@ class Store16 {
     _mm256_storeu_ps(wide + 8, sum.high);
     for (int i = 0; i < columns_; ++i) {
       float value = wide[i];
+      if (t_.scale != nullptr) value *= t_.scale[column_ + i];
       if (t_.bias != nullptr) value += t_.bias[column_ + i];
       if (t_.residual != nullptr) value += t_.residual[m * t_.residual_stride + column_ + i];
       out[i] = value;

@@ -27,10 +27,11 @@ class Store16 {
   Store16(const StripTarget& target, int64_t column) : t_(target), column_(column) {
     const int64_t left = t_.columns - column;
     mask_ = left >= kStripRows ? 0xffff : static_cast<__mmask16>((1u << left) - 1);
+    scale_ = t_.scale != nullptr ? _mm512_maskz_loadu_ps(mask_, t_.scale + column) : _mm512_set1_ps(1.f);
     bias_ = t_.bias != nullptr ? _mm512_maskz_loadu_ps(mask_, t_.bias + column) : _mm512_setzero_ps();
   }
   void operator()(Row16 sum, int m) const {
-    sum = _mm512_add_ps(sum, bias_);
+    sum = _mm512_add_ps(_mm512_mul_ps(sum, scale_), bias_);
     if (t_.residual != nullptr)
       sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(mask_, t_.residual + m * t_.residual_stride + column_));
     _mm512_mask_storeu_ps(t_.out + m * t_.out_stride + column_, mask_, sum);
@@ -40,7 +41,7 @@ class Store16 {
   const StripTarget& t_;
   int64_t column_;
   __mmask16 mask_;
-  __m512 bias_;
+  __m512 scale_, bias_;
 };
 
 #include "kernels/linear/float_strips_impl.h"

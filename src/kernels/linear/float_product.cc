@@ -133,6 +133,7 @@ void run(const Product& p, Workers& workers) {
         args.panel = panels + i * tile_floats;
         args.target = {.out = p.out + token * p.out_stride + column,
                        .out_stride = p.out_stride,
+                       .scale = p.scale != nullptr ? p.scale + column : nullptr,
                        .bias = p.bias != nullptr ? p.bias + column : nullptr,
                        .residual = p.residual != nullptr ? p.residual + token * p.residual_stride + column : nullptr,
                        .residual_stride = p.residual_stride,
@@ -161,7 +162,8 @@ bool holds_blocks(const ValueType& weight, Compute compute) {
   return compute != Compute::kInt8 && kStripPacking.bytes(weight) != 0;
 }
 bool bf16_storage(const ValueType& weight) {
-  return weight.dtype == DType::kBF16 || weight.dtype == DType::kF8E4M3 || weight.dtype == DType::kF8E5M2;
+  FloatShape shape;
+  return float_shape(weight.dtype, weight_k(weight), &shape) && shape.storage == FloatStorage::kBF16;
 }
 
 constexpr int kWideTiles[] = {1, 2, 4, 6, 8, 12};

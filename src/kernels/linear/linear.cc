@@ -12,7 +12,7 @@ namespace {
 template <const ProductMethod& M>
 bool supports(const Problem& problem) {
   const auto* op = std::get_if<Linear>(problem.op);
-  return op != nullptr && op->is_plain() && !op->has_scale && problem.in[1].is_static() && problem.in[1].dims.size() == 2 &&
+  return op != nullptr && op->is_plain() && problem.in[1].is_static() && problem.in[1].dims.size() == 2 &&
          M.supports(problem.in[1], op->compute, *problem.device);
 }
 
@@ -39,6 +39,7 @@ Result<> launch(const Launch& launch, Stream& stream) {
   p.x = x.as<const float>(), p.x_stride = x.row_stride;
   p.out = out.as<float>(), p.out_stride = out.row_stride;
   const LinearInputs at = inputs_of(op);
+  if (op.has_scale) p.scale = launch.in[static_cast<size_t>(at.scale)].as<const float>();
   if (op.has_bias) p.bias = launch.in[static_cast<size_t>(at.bias)].as<const float>();
   if (op.has_residual) {
     const TensorView& residual = launch.in[static_cast<size_t>(at.residual)];
