@@ -12,6 +12,7 @@
 
 #include "base/bytes.h"
 #include "base/result.h"
+#include "base/workers.h"
 #include "tensor/tensor.h"
 
 namespace bolide {
@@ -48,6 +49,10 @@ class WeightSource {
   virtual const WeightInfo* find(std::string_view name) const = 0;
   // kNotFound names the tensor and the file. May allocate where bytes must be rearranged or expanded.
   virtual Result<WeightData> open(std::string_view name) const = 0;
+  // The same; sources that compute what they give share the work among `workers`, which are the caller's alone.
+  virtual Result<WeightData> open_with(std::string_view name, [[maybe_unused]] Workers& workers) const {
+    return open(name);
+  }
   virtual std::vector<std::string> names() const = 0;  // sorted
   // The file or folder, for messages.
   virtual const std::string& label() const = 0;

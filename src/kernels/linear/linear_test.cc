@@ -405,7 +405,7 @@ TEST(Packing, RefusesNanAndNamesTheRow) {
     for (const Packing* packing : packings()) {
       const ValueType type = weight_type(weight, 20, 256);
       const size_t bytes = packing->bytes(type);
-      if (bytes == 0) continue;
+      if (bytes == 0 || weight.dtype == DType::kI8) continue;  // int8 codes are all numbers
       Operand operand = testing::random_operand(type, {}, true, random);
       const size_t per_row = row_bytes(type.dtype, type.quant, 256);
       // All ones: NaN in every float type; in a block, somewhere in it, its scale.
