@@ -20,6 +20,17 @@ inline Row16 load_bf16_even(const uint8_t* p) {
 inline Row16 load_bf16_odd(const uint8_t* p) {
   return _mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
 }
+// The magnitude of a code at the place of a half's exponent and significand is 2^-8 of its value, denormals too; sign
+// extension brings the sign to the top.
+inline Row16 load_f8e4m3(const uint8_t* p) {
+  const __m256i wide = _mm256_slli_epi16(_mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))), 7);
+  const __m256i halves = _mm256_and_si256(wide, _mm256_set1_epi16(static_cast<short>(0xbf80)));
+  return _mm512_mul_ps(_mm512_cvtph_ps(halves), _mm512_set1_ps(256.f));
+}
+inline Row16 load_i8(const uint8_t* p) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+}
+inline void store16(float* p, Row16 v) { _mm512_storeu_ps(p, v); }
 inline void prefetch(const uint8_t* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1); }
 
 class Store16 {
@@ -66,7 +77,14 @@ void float_strips(const FloatArgs& args) {
     case FloatStorage::kF32: return tiles<FloatStorage::kF32>(args);
     case FloatStorage::kF16: return tiles<FloatStorage::kF16>(args);
     case FloatStorage::kBF16: return tiles<FloatStorage::kBF16>(args);
+    case FloatStorage::kF8E4M3: return tiles<FloatStorage::kF8E4M3>(args);
+    case FloatStorage::kI8: return tiles<FloatStorage::kI8>(args);
   }
+}
+
+void widen_codes(FloatStorage storage, const uint8_t* strip, int64_t k, float* out) {
+  storage == FloatStorage::kI8 ? widen_strip<FloatStorage::kI8>(strip, k, out)
+                               : widen_strip<FloatStorage::kF8E4M3>(strip, k, out);
 }
 
 }  // namespace bolide::avx512

@@ -64,9 +64,9 @@ constexpr Kernel row() {
 }  // namespace
 
 std::span<const Kernel> linear_kernels() {
-  static const std::array kernels = {row<kInt8Amx>(),     row<kInt8Vnni>(),    row<kInt8Avx2>(),  row<kBf16Amx>(),
-                                     row<kBf16Dot>(),     row<kFloatAvx512>(), row<kFloatAvx2>(), row<kDecodedAvx512>(),
-                                     row<kDecodedAvx2>(), kLinearRef};
+  static const std::array kernels = {row<kInt8Amx>(),   row<kInt8Vnni>(),      row<kInt8Avx2>(),    row<kBf16Amx>(),
+                                     row<kBf16Dot>(),   row<kCodesAvx512>(),   row<kFloatAvx512>(), row<kCodesAvx2>(),
+                                     row<kFloatAvx2>(), row<kDecodedAvx512>(), row<kDecodedAvx2>(), kLinearRef};
   return kernels;
 }
 

@@ -66,6 +66,6 @@ ChunkPlan plan_chunks(int64_t strips, int64_t token_tiles, size_t strip_bytes, i
 
 extern const ProductMethod kInt8Amx, kInt8Vnni, kInt8Avx2;
 extern const ProductMethod kBf16Amx, kBf16Dot, kFloatAvx512, kFloatAvx2;
-extern const ProductMethod kDecodedAvx512, kDecodedAvx2;
+extern const ProductMethod kCodesAvx512, kCodesAvx2, kDecodedAvx512, kDecodedAvx2;
 
 }  // namespace bolide
