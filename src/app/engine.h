@@ -42,8 +42,11 @@ const KernelRegistry& kernels_for(const ModelOptions& options);
 // Takes the rounding of inputs that the checkpoint asks for out of the graph (ModelOptions::round_inputs).
 void leave_inputs_alone(Graph& graph);
 
-// Makes arithmetic and activations those of the device: on a GPU bf16 activations unless f32 is asked for, and weights
-// in blocks multiply bf16, where a processor would round activations to int8.
+// Matrices that products read, in the type of the device: on a GPU f32 and f16 become bf16 when they are opened, unless
+// exact arithmetic is asked for. Norms, biases, scales and the router of experts stay as they are.
+Result<> fit_weights_to_device(LoadedModel& loaded, const ModelOptions& options);
+// Makes arithmetic and activations those of the device: on a GPU bf16 activations unless f32 is asked for, and products
+// in bf16, where a processor would choose by the type of a weight.
 Result<> fit_to_device(Graph& graph, const ModelOptions& options);
 
 // The steps that open_model and build_engine share (model.cc).

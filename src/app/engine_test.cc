@@ -103,7 +103,7 @@ struct Warnings final : log::Sink {
 TEST(Engine, OnAnotherLevelItIsRepackedAndSaysSo) {
   const TemporaryFolder folder;
   const CpuInfo cpu = detect_cpu();
-  for (const char* name : {"llama-gguf-mixed", "llama-bias", "mixtral"}) {
+  for (const char* name : {"llama-gguf-mixed", "llama-bias", "mixtral", "llama-gptq", "llama-fp8-channel"}) {
     for (const Isa from : {Isa::kScalar, best_isa(cpu)}) {
       ModelOptions building;
       building.isa = from;

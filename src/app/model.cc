@@ -9,6 +9,7 @@
 
 #include "app/engine.h"
 #include "base/log.h"
+#include "formats/round_to_bf16.h"
 #include "formats/tokenizer_gguf.h"
 #include "formats/tokenizer_json.h"
 #include "formats/tokenizer_model.h"
@@ -128,6 +129,19 @@ const KernelRegistry& kernels_for(const ModelOptions& options) {
   return options.deterministic ? kInvariant : cuda_kernels();
 }
 
+Result<> fit_weights_to_device(LoadedModel& loaded, const ModelOptions& options) {
+  const bool rounds = options.dtype == ComputeMode::kAuto || options.dtype == ComputeMode::kBF16;
+  if (options.device == DeviceKind::kCpu || !rounds) return {};
+  BOLIDE_TRY(const Family* family, find_family(loaded.config));
+  // Scores of experts are close to each other, and which are best is all or nothing.
+  const WeightRule* router = find_rule(*family, Slot::kRouter);
+  std::string ending = router != nullptr ? std::string(router->module) + ".weight" : "";
+  if (const size_t layer = ending.rfind('}'); layer != std::string::npos) ending.erase(0, layer + 1);
+  loaded.weights = round_to_bf16(std::move(loaded.weights),
+                                 [&](const std::string& name) { return !ending.empty() && name.ends_with(ending); });
+  return {};
+}
+
 Result<> fit_to_device(Graph& graph, const ModelOptions& options) {
   const bool gpu = options.device != DeviceKind::kCpu;
   for (const NodeId id : graph.order()) {
@@ -135,8 +149,7 @@ Result<> fit_to_device(Graph& graph, const ModelOptions& options) {
     auto* linear = std::get_if<Linear>(&op);
     auto* moe = std::get_if<MoeFfn>(&op);
     Compute* compute = linear != nullptr ? &linear->compute : moe != nullptr ? &moe->compute : nullptr;
-    if (gpu && options.dtype == ComputeMode::kAuto && compute != nullptr && *compute == Compute::kInt8)
-      *compute = Compute::kBF16;
+    if (gpu && options.dtype == ComputeMode::kAuto && compute != nullptr) *compute = Compute::kBF16;
   }
   return graph.set_activations(gpu && options.dtype != ComputeMode::kF32 ? DType::kBF16 : DType::kF32);
 }
@@ -144,6 +157,7 @@ Result<> fit_to_device(Graph& graph, const ModelOptions& options) {
 Result<Prepared> prepare_checkpoint(const std::filesystem::path& path, const ModelOptions& options,
                                     const DeviceInfo& device) {
   BOLIDE_TRY(LoadedModel loaded, load_model(path, {options.config, /*any_family=*/false, options.threads}));
+  BOLIDE_TRY(fit_weights_to_device(loaded, options));
   int64_t context_max = 0;
   BOLIDE_TRY(Graph graph, build_graph(loaded, options.dtype, &context_max));
   report_unused(graph, *loaded.weights);

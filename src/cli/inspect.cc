@@ -118,8 +118,9 @@ void print_graph(std::string_view title, const Graph& graph, bool full) {
   if (full) fmt::print("{}\n", graph.to_text());
 }
 
-Result<> inspect_graph(const LoadedModel& loaded, const ModelOptions& options, bool full) {
+Result<> inspect_graph(LoadedModel loaded, const ModelOptions& options, bool full) {
   BOLIDE_TRY(const auto device, make_device(options));
+  BOLIDE_TRY(fit_weights_to_device(loaded, options));
   BOLIDE_TRY(Graph graph, build_graph(loaded, options.dtype));
   print_graph("as built", graph, full);
   BOLIDE_TRY(fit_to_device(graph, options));

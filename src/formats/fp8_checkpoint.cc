@@ -1,6 +1,9 @@
 // Checkpoints with float8_e4m3fn weights and float scales beside them: weight[n, k] = float32(code) * float32(scale).
 // compressed-tensors "float-quantized": `weight_scale`, one for the tensor ([], [1] or [1, 1]) or for each row ([N] or
 // [N, 1]). "fp8": `weight_scale_inv` (in spite of its name a factor), one for each block of [N, K].
+// Codes stay as they are and the scales become a tensor f32 [N] beside them, so a Linear's sum is scaled once, where
+// the definition scales every weight. Two kinds are float32 instead: blocks, and the weights of experts and their
+// routers, which go into MoeFfn and not into a Linear.
 #include <fmt/format.h>
 
 #include "formats/quantised_checkpoint.h"
@@ -15,15 +18,15 @@ struct Grid {
   int64_t row_count = 0, column_count = 0;  // scales
 };
 
-class Fp8Source final : public ExpandingSource {
+class Fp8Source final : public QuantisedSource {
  public:
   Fp8Source(std::shared_ptr<const WeightSource> inner, const QuantizationConfig& config)
-      : ExpandingSource(std::move(inner)), config_(config) {}
+      : QuantisedSource(std::move(inner)), config_(config) {}
 
   Result<> set_up() {
     for (const std::string& module : modules_with(inner(), ".weight")) {
       const WeightInfo& weight = *inner().find(module + ".weight");
-      if (weight.dtype == DType::kF8E4M3) BOLIDE_TRY(add(module, weight.shape));
+      if (weight.dtype == DType::kF8E4M3) BOLIDE_TRY(set_up(module, weight.shape));
     }
     return {};
   }
@@ -34,14 +37,27 @@ class Fp8Source final : public ExpandingSource {
     return inner().has(name) ? name : name + "_inv";
   }
 
-  Result<> add(const std::string& module, const Shape& shape) {
+  Result<> set_up(const std::string& module, const Shape& shape) {
     if (shape.rank != 2 || shape.elements() == 0)
       return module_error(module, fmt::format("weight has shape {}, expected [N, K]", to_string(shape)));
-    BOLIDE_TRY(grid_of(module, shape));
+    BOLIDE_TRY(const Grid grid, grid_of(module, shape));
     hide(scale_name(module));
     hide(module + ".input_scale");
-    add_module(module, shape, config_.dynamic_inputs);
+    WeightInfo info{.name = module + ".weight", .dtype = DType::kF32, .shape = shape};
+    info.rounds_input_to_fp8 = config_.dynamic_inputs;
+    if (grid.column_count > 1 || (grid.rows != 1 && grid.row_count > 1) || is_of_experts(module)) {
+      add(module, std::move(info));
+      return {};
+    }
+    info.dtype = DType::kF8E4M3;
+    info.scale = scale_name(module);
+    add(module, {.name = info.scale, .dtype = DType::kF32, .shape = {shape[0]}});
+    add_stored(std::move(info));
     return {};
+  }
+
+  static bool is_of_experts(const std::string& module) {
+    return module.find(".experts.") != std::string::npos || module.ends_with(".gate");
   }
 
   Result<Grid> grid_of(const std::string& module, const Shape& shape) const {
@@ -65,17 +81,24 @@ class Fp8Source final : public ExpandingSource {
                                             name.substr(module.size() + 1), to_string(info->shape), n));
   }
 
-  Result<> expand(const std::string& module, const Shape& shape, float* out) const override {
+  Result<> make(const std::string& module, const WeightInfo& info, MutableBytes bytes,
+                Workers& workers) const override {
+    auto* out = reinterpret_cast<float*>(bytes.data());
+    const Shape& shape = inner().find(module + ".weight")->shape;
     BOLIDE_TRY(const auto grid, grid_of(module, shape));
     BOLIDE_TRY(const auto scales, read_floats(inner(), scale_name(module)));
+    if (info.shape.rank == 1) {  // the scales of codes that stay
+      for (int64_t n = 0; n < shape[0]; ++n) out[n] = scales[static_cast<size_t>(n / grid.rows)];
+      return {};
+    }
     BOLIDE_TRY(const auto codes, inner().open(module + ".weight"));
     const int64_t k = shape[1];
-    for (int64_t n = 0; n < shape[0]; ++n) {
+    workers.run(shape[0], [&](int64_t n, int) {
       float* row = out + n * k;
       decode_row(DType::kF8E4M3, nullptr, codes.row(n), k, row);
       const float* row_scales = scales.data() + n / grid.rows * grid.column_count;
       for (int64_t c = 0; c < k; ++c) row[c] *= row_scales[c / grid.columns];
-    }
+    });
     codes.release();
     return {};
   }
@@ -85,8 +108,8 @@ class Fp8Source final : public ExpandingSource {
 
 }  // namespace
 
-Result<std::shared_ptr<const WeightSource>> expand_fp8(std::shared_ptr<const WeightSource> inner,
-                                                       const QuantizationConfig& config) {
+Result<std::shared_ptr<const WeightSource>> read_fp8(std::shared_ptr<const WeightSource> inner,
+                                                     const QuantizationConfig& config) {
   auto source = std::make_shared<Fp8Source>(std::move(inner), config);
   BOLIDE_TRY(source->set_up());
   return std::shared_ptr<const WeightSource>(std::move(source));

@@ -18,7 +18,12 @@ class NarrowDoubles final : public WeightSource {
   }
 
   Result<WeightData> open(std::string_view name) const override {
-    BOLIDE_TRY(WeightData from, inner_->open(name));
+    Workers alone(1);
+    return open_with(name, alone);
+  }
+
+  Result<WeightData> open_with(std::string_view name, Workers& workers) const override {
+    BOLIDE_TRY(WeightData from, inner_->open_with(name, workers));
     const auto it = narrowed_.find(name);
     if (it == narrowed_.end()) return from;
     BOLIDE_TRY(WritableWeight to, allocate_weight(it->second));

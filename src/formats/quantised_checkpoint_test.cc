@@ -1,4 +1,4 @@
-// Random modules, packed here bit by bit from the formats' definitions, must expand to scale * (code - zero).
+// Random modules, packed here bit by bit from the formats' definitions, must be read as scale * (code - zero).
 #include "formats/quantised_checkpoint.h"
 
 #include <gtest/gtest.h>
@@ -80,14 +80,29 @@ Module random_module(Random& random, int n, int k, int group_size, int bits, boo
   return m;
 }
 
-TEST(Gptq, ExpandsRandomModules) {
-  Random random{std::mt19937(5)};
+// The weight as floats; computed by several threads, the same bytes.
+std::vector<float> weight_of(const WeightSource& source) {
+  Workers workers(3);
+  const auto alone = source.open("m.weight"), shared = source.open_with("m.weight", workers);
+  EXPECT_TRUE(alone.has_value() &&
+              std::equal(alone->bytes.begin(), alone->bytes.end(), shared->bytes.begin(), shared->bytes.end()));
+  return read_floats(source, "m.weight").value();
+}
+
+// The form that modules of such codes are read in.
+const QuantScheme* expected_scheme(int bits, int group_size, bool act_order, DType scales = DType::kF16) {
+  if (bits != 4 || act_order || scales != DType::kF16) return nullptr;
+  return group_size == 32 ? &kW4_G32 : group_size == 64 ? &kW4_G64 : group_size == 128 ? &kW4_G128 : nullptr;
+}
+
+TEST(Gptq, ReadsRandomModules) {
+  Random random{std::mt19937(std::random_device{}())};
   for (const int bits : {2, 4, 8})
     for (const bool act_order : {false, true})
-      for (const int group_size : {-1, 16, 32}) {
+      for (const int group_size : {-1, 16, 32, 64, 128}) {
         for (const bool offset : {false, true}) {
           const int per_word = 32 / bits;
-          const Module m = random_module(random, 32 + per_word, 48, group_size, bits, act_order);
+          const Module m = random_module(random, 32 + per_word, 256, group_size, bits, act_order);
           std::vector<uint32_t> qweight(static_cast<size_t>(m.k / per_word * m.n));
           for (int r = 0; r < m.n; ++r)
             for (int c = 0; c < m.k; ++c)
@@ -104,17 +119,49 @@ TEST(Gptq, ExpandsRandomModules) {
           source->add("m.qweight", DType::kI32, {m.k / per_word, m.n}, qweight);
           source->add("m.qzeros", DType::kI32, {m.groups, m.n / per_word}, qzeros);
           source->add("m.scales", DType::kF16, {m.groups, m.n}, m.scales);
-          if (act_order) source->add("m.g_idx", DType::kI32, {m.k}, m.group_of);
+          if (act_order || offset) source->add("m.g_idx", DType::kI32, {m.k}, m.group_of);
           source->add("m.bias", DType::kF32, {1}, std::vector<float>{1});
           const QuantizationConfig config{
               .bits = bits, .group_size = group_size, .desc_act = act_order, .zero_offset = offset};
-          const auto expanded = expand_gptq(source, config);
+          const auto expanded = read_gptq(source, config);
           ASSERT_TRUE(expanded.has_value()) << expanded.error().text;
           EXPECT_EQ((*expanded)->names(), (std::vector<std::string>{"m.bias", "m.weight"}));
           EXPECT_EQ((*expanded)->find("m.weight")->shape, (Shape{m.n, m.k}));
-          EXPECT_EQ(read_floats(**expanded, "m.weight").value(), m.expected()) << bits << " " << group_size;
+          const bool shuffled = act_order && m.groups > 1;
+          EXPECT_EQ((*expanded)->find("m.weight")->quant, expected_scheme(bits, group_size, shuffled));
+          EXPECT_EQ(weight_of(**expanded), m.expected()) << bits << " " << group_size;
         }
       }
+}
+
+// Groups that do not divide K, and scales of another type than blocks have: float32.
+TEST(Gptq, ExpandsWhatBlocksDoNotHold) {
+  Random random{std::mt19937(std::random_device{}())};
+  for (const bool wide : {false, true}) {
+    const Module m = random_module(random, 8, wide ? 64 : 48, 32, 4, false);
+    std::vector<uint32_t> qweight(static_cast<size_t>(m.k / 8 * m.n)), qzeros(static_cast<size_t>(m.groups));
+    for (int r = 0; r < m.n; ++r) {
+      for (int c = 0; c < m.k; ++c)
+        qweight[static_cast<size_t>(c / 8 * m.n + r)] |=
+            static_cast<uint32_t>(m.codes[static_cast<size_t>(r * m.k + c)]) << (c % 8 * 4);
+      for (int g = 0; g < m.groups; ++g)
+        qzeros[static_cast<size_t>(g)] |= (static_cast<uint32_t>(m.zeros[static_cast<size_t>(g * m.n + r)] - 1) & 15)
+                                          << (r % 8 * 4);
+    }
+    auto source = std::make_shared<MemorySource>();
+    source->add("m.qweight", DType::kI32, {m.k / 8, m.n}, qweight);
+    source->add("m.qzeros", DType::kI32, {m.groups, 1}, qzeros);
+    std::vector<float> scales;
+    for (const uint16_t scale : m.scales) scales.push_back(f16_to_f32(scale));
+    if (wide)
+      source->add("m.scales", DType::kF32, {m.groups, m.n}, scales);
+    else
+      source->add("m.scales", DType::kF16, {m.groups, m.n}, m.scales);
+    const auto read = read_gptq(source, {.bits = 4, .group_size = 32});
+    ASSERT_TRUE(read.has_value()) << read.error().text;
+    EXPECT_EQ((*read)->find("m.weight")->dtype, DType::kF32);
+    EXPECT_EQ(weight_of(**read), m.expected());
+  }
 }
 
 TEST(Gptq, RefusesWhatDoesNotFit) {
@@ -124,7 +171,7 @@ TEST(Gptq, RefusesWhatDoesNotFit) {
     source->add("m.qzeros", DType::kI32, zeros, std::vector<uint32_t>(static_cast<size_t>(zeros.elements())));
     source->add("m.scales", DType::kF16, scales, std::vector<uint16_t>(static_cast<size_t>(scales.elements())));
     if (!index.empty()) source->add("m.g_idx", DType::kI32, {static_cast<int64_t>(index.size())}, index);
-    const auto expanded = expand_gptq(source, {.bits = 4, .group_size = 8, .desc_act = desc_act});
+    const auto expanded = read_gptq(source, {.bits = 4, .group_size = 8, .desc_act = desc_act});
     if (!expanded) return expanded.error().text;
     const auto weight = (*expanded)->open("m.weight");
     return weight ? std::string() : weight.error().text;
@@ -142,12 +189,13 @@ TEST(Gptq, RefusesWhatDoesNotFit) {
   EXPECT_NE(problem({2, 1}, {2, 8}, index, true).find("g_idx[3] is -1"), std::string::npos);
 }
 
-TEST(Awq, ExpandsRandomModules) {
+TEST(Awq, ReadsRandomModules) {
   // Where AutoAWQ puts each of eight successive n in a word.
   const int nibble_of[8] = {0, 4, 1, 5, 2, 6, 3, 7};
-  Random random{std::mt19937(6)};
-  for (const int group_size : {-1, 16, 64}) {
-    const Module m = random_module(random, 24, 64, group_size, 4, false);
+  Random random{std::mt19937(std::random_device{}())};
+  for (const int group_size : {-1, 16, 32, 64, 128}) {
+    const Module m =
+        random_module(random, 8 * (1 + random.below(40)), group_size == -1 ? 64 : 256, group_size, 4, false);
     std::vector<uint32_t> qweight(static_cast<size_t>(m.k * m.n / 8));
     std::vector<uint32_t> qzeros(static_cast<size_t>(m.groups * m.n / 8));
     for (int r = 0; r < m.n; ++r) {
@@ -162,14 +210,15 @@ TEST(Awq, ExpandsRandomModules) {
     source->add("m.qweight", DType::kI32, {m.k, m.n / 8}, qweight);
     source->add("m.qzeros", DType::kI32, {m.groups, m.n / 8}, qzeros);
     source->add("m.scales", DType::kF16, {m.groups, m.n}, m.scales);
-    const auto expanded = expand_awq(source, {.method = QuantMethod::kAwq, .bits = 4, .group_size = group_size});
+    const auto expanded = read_awq(source, {.method = QuantMethod::kAwq, .bits = 4, .group_size = group_size});
     ASSERT_TRUE(expanded.has_value()) << expanded.error().text;
-    EXPECT_EQ(read_floats(**expanded, "m.weight").value(), m.expected());
+    EXPECT_EQ((*expanded)->find("m.weight")->quant, expected_scheme(4, group_size == -1 ? 64 : group_size, false));
+    EXPECT_EQ(weight_of(**expanded), m.expected());
   }
 }
 
-TEST(Fp8, ExpandsEveryKindOfScale) {
-  Random random{std::mt19937(8)};
+TEST(Fp8, ReadsEveryKindOfScale) {
+  Random random{std::mt19937(std::random_device{}())};
   constexpr int64_t kN = 6, kK = 10;
   std::vector<uint8_t> codes;
   for (int i = 0; i < kN * kK; ++i) codes.push_back(f32_to_f8e4m3(random.normal() * 20));
@@ -191,21 +240,47 @@ TEST(Fp8, ExpandsEveryKindOfScale) {
     source->add("m.weight", DType::kF8E4M3, {kN, kK}, codes);
     source->add(c.name, DType::kF32, c.scales, scales);
     source->add("norm.weight", DType::kF32, {2}, std::vector<float>{1, 2});
-    const auto expanded = expand_fp8(source, {.bits = 8, .dynamic_inputs = c.block.empty(), .block_size = c.block});
+    const auto expanded = read_fp8(source, {.bits = 8, .dynamic_inputs = c.block.empty(), .block_size = c.block});
     ASSERT_TRUE(expanded.has_value()) << expanded.error().text;
-    EXPECT_EQ((*expanded)->names(), (std::vector<std::string>{"m.weight", "norm.weight"}));
-    EXPECT_EQ((*expanded)->find("m.weight")->rounds_input_to_fp8, c.block.empty());
+    // Scales of rows stay beside the codes; those of blocks are multiplied in.
+    const bool blocks = !c.block.empty();
+    const WeightInfo& info = *(*expanded)->find("m.weight");
+    std::vector<std::string> names = {"m.weight", "norm.weight"};
+    if (!blocks) names.insert(names.begin() + 1, c.name);
+    EXPECT_EQ((*expanded)->names(), names);
+    EXPECT_EQ(info.dtype, blocks ? DType::kF32 : DType::kF8E4M3);
+    EXPECT_EQ(info.scale, blocks ? "" : c.name);
+    EXPECT_EQ(info.rounds_input_to_fp8, !blocks);
     EXPECT_FALSE((*expanded)->find("norm.weight")->rounds_input_to_fp8);
-    std::vector<float> want;
+    std::vector<float> of_rows(kN, 1.f);
+    if (!blocks) {
+      EXPECT_EQ((*expanded)->find(c.name)->shape, (Shape{kN}));
+      of_rows = read_floats(**expanded, c.name).value();
+    }
+    std::vector<float> want, got = weight_of(**expanded);
     for (int64_t r = 0; r < kN; ++r)
-      for (int64_t k = 0; k < kK; ++k)
+      for (int64_t k = 0; k < kK; ++k) {
+        got[static_cast<size_t>(r * kK + k)] *= of_rows[static_cast<size_t>(r)];
         want.push_back(f8e4m3_to_f32(codes[static_cast<size_t>(r * kK + k)]) *
                        scales[static_cast<size_t>(r / c.rows * c.per_row + k / c.columns)]);
-    EXPECT_EQ(read_floats(**expanded, "m.weight").value(), want) << to_string(c.scales);
+      }
+    EXPECT_EQ(got, want) << to_string(c.scales);
+  }
+  // What goes into MoeFfn has no scales beside it.
+  for (const char* module : {"mlp.experts.0.down_proj", "mlp.gate"}) {
+    auto source = std::make_shared<MemorySource>();
+    const std::string name(module);
+    source->add(name + ".weight", DType::kF8E4M3, {kN, kK}, codes);
+    source->add(name + ".weight_scale", DType::kF32, {1}, std::vector<float>{0.5f});
+    const auto read = read_fp8(source, {.bits = 8});
+    ASSERT_TRUE(read.has_value()) << read.error().text;
+    EXPECT_EQ((*read)->names(), (std::vector<std::string>{name + ".weight"}));
+    EXPECT_EQ((*read)->find(name + ".weight")->dtype, DType::kF32);
+    EXPECT_EQ(read_floats(**read, name + ".weight").value()[3], f8e4m3_to_f32(codes[3]) * 0.5f);
   }
   auto bare = std::make_shared<MemorySource>();
   bare->add("m.weight", DType::kF8E4M3, {kN, kK}, codes);
-  const auto refused = expand_fp8(bare, {.bits = 8});
+  const auto refused = read_fp8(bare, {.bits = 8});
   ASSERT_FALSE(refused.has_value());
   EXPECT_NE(refused.error().text.find("no weight_scale"), std::string::npos);
 }

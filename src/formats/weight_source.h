@@ -12,6 +12,7 @@
 
 #include "base/bytes.h"
 #include "base/result.h"
+#include "base/workers.h"
 #include "tensor/tensor.h"
 
 namespace bolide {
@@ -21,6 +22,7 @@ struct WeightInfo {
   DType dtype = DType::kNone;          // of an element; for block-quantised weights the scheme's code type
   const QuantScheme* quant = nullptr;  // block scheme, or nullptr
   Shape shape;                         // row-major: [out, in] for a Linear, [V, E] for an embedding
+  std::string scale = {};              // the tensor f32 [N] whose row n multiplies this one's; empty: none
   bool rounds_input_to_fp8 = false;    // the Linear's input is rounded token by token to f8e4m3, see fp8_checkpoint.h
 
   size_t row_size() const { return shape.rank == 0 ? row_bytes(dtype, quant, 1) : row_bytes(dtype, quant, shape[-1]); }
@@ -47,6 +49,10 @@ class WeightSource {
   virtual const WeightInfo* find(std::string_view name) const = 0;
   // kNotFound names the tensor and the file. May allocate where bytes must be rearranged or expanded.
   virtual Result<WeightData> open(std::string_view name) const = 0;
+  // The same; sources that compute what they give share the work among `workers`, which are the caller's alone.
+  virtual Result<WeightData> open_with(std::string_view name, [[maybe_unused]] Workers& workers) const {
+    return open(name);
+  }
   virtual std::vector<std::string> names() const = 0;  // sorted
   // The file or folder, for messages.
   virtual const std::string& label() const = 0;

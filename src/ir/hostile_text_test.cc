@@ -13,7 +13,8 @@ std::string refusal(const std::string& text) {
 }
 
 TEST(HostileText, Types) {
-  for (const char* good : {"f32[T,8]", "i32[R]", "bf16[1099511627776]", "q4_0[3,64]", "f32[4*T]", "none"})
+  for (const char* good : {"f32[T,8]", "i32[R]", "bf16[1099511627776]", "q4_0[3,64]", "f32[4*T]", "none",
+                           "w4_g32[1,32]", "w4_g64[5,192]", "w4_g128[3,256]", "i8[2,5]"})
     EXPECT_TRUE(parse_value_type(good).has_value()) << good;
   for (const char* bad : {"",
                           "f32",
@@ -32,6 +33,9 @@ TEST(HostileText, Types) {
                           "q4_0[3,33]",
                           "q4_0[T,64]",
                           "q6_k[1,128]",
+                          "w4_g128[3,64]",
+                          "w4_g64[3,32]",
+                          "w4_g16[3,32]",
                           "f32[1,1,1,1,1,1,1,1,1]",
                           "f32[ 1]",
                           "f32[0x10]",

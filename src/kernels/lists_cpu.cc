@@ -3,6 +3,7 @@
 #include "kernels/attention/attention.h"
 #include "kernels/embed/embed.h"
 #include "kernels/gather_rows/gather_rows.h"
+#include "kernels/linear/code_strips.h"
 #include "kernels/linear/float_strips.h"
 #include "kernels/linear/linear.h"
 #include "kernels/linear/strips.h"
@@ -24,7 +25,7 @@ const KernelRegistry& cpu_kernels() {
 }
 
 const Packing* find_packing(std::string_view name) {
-  for (const Packing* packing : {&kStripPacking, &kFloatPacking})
+  for (const Packing* packing : {&kStripPacking, &kFloatPacking, &kCodePacking})
     if (packing->name == name) return packing;
   return nullptr;
 }

@@ -157,7 +157,7 @@ Result<LoadedModel> load_hf_directory(const Path& folder, const LoadOptions& opt
   if (family) {
     BOLIDE_TRY(stored, family_weights(std::move(stored), **family));
   }
-  BOLIDE_TRY(model.weights, expand_quantised(std::move(stored), model.config));
+  BOLIDE_TRY(model.weights, read_quantised(std::move(stored), model.config));
   if (family) BOLIDE_TRY(check_config_against_weights(model.config, *model.weights));
 
   BOLIDE_TRY(model.tokenizer.tokenizer_json, read_if_there(folder / "tokenizer.json"));

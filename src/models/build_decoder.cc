@@ -30,6 +30,8 @@ class Builder {
   }
   // The rows of the slot's tensor as a weight of this shape; `suffix` is ".weight" or ".bias".
   ValueId weight(Slot slot, std::vector<int64_t> shape, std::string_view suffix = ".weight");
+  // The scales of those rows of a weight that has them.
+  ValueId scale(const WeightInfo& info, const WeightPart& rows);
   ValueId experts(std::span<const Slot> slots, int64_t rows, int64_t k);
   std::optional<WeightPart> part(Slot slot, std::span<const int64_t> shape, std::string_view suffix, int64_t expert,
                                  ValueType* type);
@@ -95,6 +97,14 @@ std::optional<WeightPart> Builder::part(Slot slot, std::span<const int64_t> shap
                                             family_.name, other_prefix(weights_, name))));
     return std::nullopt;
   }
+  const bool tables = slot == Slot::kEmbed || slot == Slot::kPositions || slot == Slot::kRouter ||
+                      slot == Slot::kExpertGate || slot == Slot::kExpertUp || slot == Slot::kExpertDown;
+  if (tables && !info->scale.empty()) {
+    fail(error(Code::kUnsupported, fmt::format("{}: tensor {} has a scale for each row, which only the weights of "
+                                               "Linears may have",
+                                               weights_.label(), name)));
+    return std::nullopt;
+  }
   const int64_t q = spec_.heads * spec_.head_dim, kv = spec_.kv_heads * spec_.head_dim;
   int64_t begin = 0, total = shape[0];
   if (slot == Slot::kPositions) begin = spec_.positions_offset, total += begin;
@@ -128,6 +138,18 @@ ValueId Builder::weight(Slot slot, std::vector<int64_t> shape, std::string_view 
   type.dims.assign(shape.begin(), shape.end());
   if (shape.size() == 1) type = f32({shape[0]});  // vectors are handed to kernels as f32, whatever the file has
   return graph_.add_weight({std::move(*found)}, std::move(type));
+}
+
+ValueId Builder::scale(const WeightInfo& info, const WeightPart& rows) {
+  const WeightInfo* scale = weights_.find(info.scale);
+  if (scale == nullptr || scale->shape != Shape{info.shape[0]}) {
+    fail(error(Code::kInvalid,
+               fmt::format("{}: tensor {} needs a scale for each of its {} rows in {}, {}", weights_.label(), info.name,
+                           info.shape[0], info.scale,
+                           scale == nullptr ? "which is missing" : "whose shape is " + to_string(scale->shape))));
+    return kNoValue;
+  }
+  return graph_.add_weight({WeightPart{info.scale, rows.begin, rows.rows}}, f32({rows.rows}));
 }
 
 // [X, slots * rows, k]: for each expert the rows of each slot.
@@ -166,6 +188,10 @@ ValueId Builder::linear(ValueId x, Slot slot, int64_t n, std::optional<Slot> bia
   const WeightInfo* info = weights_.find(graph_.value(w).parts[0].tensor);
   if (info->rounds_input_to_fp8) op.rounding = InputRounding::kF8Token;
   std::vector<ValueId> in = {x, w};
+  if (!info->scale.empty()) {
+    op.has_scale = true;
+    in.push_back(scale(*info, graph_.value(w).parts[0]));
+  }
   if (bias.has_value()) {
     op.has_bias = true;
     in.push_back(weight(*bias, {n}, ".bias"));

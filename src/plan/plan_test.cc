@@ -256,7 +256,7 @@ TEST(PlanSet, WeightsArePackedOnceForAllBuckets) {
       Graph graph;
       test::MemorySource source;
       ValueId x = graph.add_input("x", f32({Symbol::kTokens, 256}));
-      std::vector<ValueType> types = {f32({}), {DType::kBF16}, {DType::kF16}};
+      std::vector<ValueType> types = {f32({}), {DType::kBF16}, {DType::kF16}, {DType::kF8E4M3}, {DType::kI8}};
       for (const QuantScheme* quant : block_schemes()) types.push_back({quant->code, quant});
       int i = 0;
       for (ValueType type : types) {

@@ -19,7 +19,7 @@ struct Weights {
   std::vector<WeightStore::Use> uses;
 
   explicit Weights(std::mt19937& random) {
-    std::vector<ValueType> types = {f32({}), {DType::kBF16}, {DType::kF16}};
+    std::vector<ValueType> types = {f32({}), {DType::kBF16}, {DType::kF16}, {DType::kF8E4M3}, {DType::kI8}};
     for (const QuantScheme* quant : block_schemes()) types.push_back({quant->code, quant});
     for (const ValueType& type : types) {
       const auto rows = static_cast<int64_t>(1 + random() % 150);
@@ -43,13 +43,16 @@ struct Weights {
       const size_t row = row_bytes(type.dtype, type.quant, vector ? 1 : dims.back());
       std::vector<std::byte> bytes(static_cast<size_t>(count + 3) * row);
       for (std::byte& b : bytes) b = std::byte{static_cast<uint8_t>(random() & 0x3b)};  // finite whatever the type
+      if (type.quant != nullptr && type.quant->name.starts_with("w4_"))
+        for (size_t at = 3; at < bytes.size(); at += static_cast<size_t>(type.quant->block_bytes))
+          bytes[at] = std::byte{0};  // padding, which layouts leave out
       source.add({name, type.dtype, type.quant, shape}, std::move(bytes));
       if (count > 0) parts.push_back({name, 2, count});
     }
     if (vector) type.dtype = DType::kF32;
     const ValueId id = graph.add_weight(std::move(parts), type);
     uses.emplace_back(id, nullptr);
-    for (const char* name : {"strips", "float_strips"})
+    for (const char* name : {"strips", "float_strips", "code_strips"})
       if (const Packing* packing = find_packing(name); !vector && packing->bytes(type) > 0)
         uses.emplace_back(id, packing);
   }

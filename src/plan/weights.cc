@@ -21,12 +21,12 @@ struct Opened {
 // Rows along the flattened leading axes; the rows of a vector are its elements.
 int64_t row_width(const Shape& shape) { return shape.rank <= 1 ? 1 : shape[-1]; }
 
-Result<Opened> open_parts(const Value& weight, const WeightSource& source) {
+Result<Opened> open_parts(const Value& weight, const WeightSource& source, Workers& workers) {
   Opened opened;
   const bool vector = weight.type.dims.size() == 1;
   const int64_t k = vector ? 1 : weight.type.dims.back().factor;
   for (const WeightPart& part : weight.parts) {
-    BOLIDE_TRY(WeightData data, source.open(part.tensor));
+    BOLIDE_TRY(WeightData data, source.open_with(part.tensor, workers));
     const Shape& shape = data.info.shape;
     if (shape.rank == 0 || row_width(shape) != k || part.begin + part.rows > shape.elements() / k ||
         data.info.quant != weight.type.quant || (!vector && data.info.dtype != weight.type.dtype))
@@ -138,7 +138,7 @@ class PackedMemory {
 
 Result<StoredWeight> store(const Value& weight, ValueId id, const Packing* packing, const WeightSource& source,
                            PackedMemory& memory, Workers& workers) {
-  BOLIDE_TRY(const Opened opened, open_parts(weight, source));
+  BOLIDE_TRY(const Opened opened, open_parts(weight, source, workers));
   StoredWeight stored{id, packing, view_of(weight.type), 0, false, nullptr};
   if (weight.type.dims.size() == 1) return store_vector(weight, opened, std::move(stored));
   if (packing == nullptr) return store_rows(opened, std::move(stored));
@@ -210,7 +210,7 @@ StoredWeight stored_at(ValueId id, const ValueType& type, const Packing* packing
 
 Result<StoredWeight> store_on_device(const Value& weight, ValueId id, const Packing* packing,
                                      const WeightSource& source, WeightUpload& upload, Workers& workers) {
-  BOLIDE_TRY(const Opened opened, open_parts(weight, source));
+  BOLIDE_TRY(const Opened opened, open_parts(weight, source, workers));
   const MutableBytes there = upload.take(stored_bytes(weight.type, packing));
   if (weight.type.dims.size() == 1) {
     const auto fill = [&](MutableBytes here) { return decode_vector(weight, opened, here); };

@@ -115,7 +115,7 @@ TEST(Synth, DecodedWeightsHaveTheirScaleInEveryType) {
     request.type = &type;
     const auto config = ModelConfig::parse(synth_config(request), "config.json");
     ASSERT_TRUE(config.has_value()) << config.error().text;
-    const auto source = expand_quantised(weights_of(request), *config);
+    const auto source = read_quantised(weights_of(request), *config);
     ASSERT_TRUE(source.has_value()) << source.error().text;
     const auto check = [&](const std::string& name, double mean, double deviation) {
       const auto values = read_floats(**source, name);

@@ -178,16 +178,39 @@ void decode_iq4_xs(const std::byte* b, float* out) {
   }
 }
 
+template <const QuantScheme& S>
+void decode_w4(const std::byte* b, float* out) {
+  const float d = half_at(b);
+  const int zero = byte_at(b, 2);
+  for (int g = 0; g < S.block_elements; g += 32)
+    for (int j = 0; j < 16; ++j) {
+      const int q = byte_at(b, 4 + g / 2 + j);
+      out[g + j] = d * static_cast<float>((q & 15) - zero);
+      out[g + j + 16] = d * static_cast<float>((q >> 4) - zero);
+    }
+}
+
 struct Decoder {
   const QuantScheme* scheme;
   void (*decode)(const std::byte*, float*);
 };
 
 constexpr std::array kDecoders = {
-    Decoder{&kQ4_0, decode_q4_0}, Decoder{&kQ4_1, decode_q4_1},     Decoder{&kQ5_0, decode_q5_0},
-    Decoder{&kQ5_1, decode_q5_1}, Decoder{&kQ8_0, decode_q8_0},     Decoder{&kQ2_K, decode_q2_k},
-    Decoder{&kQ3_K, decode_q3_k}, Decoder{&kQ4_K, decode_q4_k},     Decoder{&kQ5_K, decode_q5_k},
-    Decoder{&kQ6_K, decode_q6_k}, Decoder{&kIQ4_NL, decode_iq4_nl}, Decoder{&kIQ4_XS, decode_iq4_xs},
+    Decoder{&kQ4_0, decode_q4_0},
+    Decoder{&kQ4_1, decode_q4_1},
+    Decoder{&kQ5_0, decode_q5_0},
+    Decoder{&kQ5_1, decode_q5_1},
+    Decoder{&kQ8_0, decode_q8_0},
+    Decoder{&kQ2_K, decode_q2_k},
+    Decoder{&kQ3_K, decode_q3_k},
+    Decoder{&kQ4_K, decode_q4_k},
+    Decoder{&kQ5_K, decode_q5_k},
+    Decoder{&kQ6_K, decode_q6_k},
+    Decoder{&kIQ4_NL, decode_iq4_nl},
+    Decoder{&kIQ4_XS, decode_iq4_xs},
+    Decoder{&kW4_G32, decode_w4<kW4_G32>},
+    Decoder{&kW4_G64, decode_w4<kW4_G64>},
+    Decoder{&kW4_G128, decode_w4<kW4_G128>},
 };
 
 }  // namespace
@@ -216,7 +239,8 @@ void decode_row(DType dtype, const QuantScheme* quant, const std::byte* row, int
     case DType::kBF16: return each(bf16_to_f32, uint16_t());
     case DType::kF8E4M3: return each(f8e4m3_to_f32, uint8_t());
     case DType::kF8E5M2: return each(f8e5m2_to_f32, uint8_t());
-    default: BOLIDE_CHECK(false, "{} is no float type", to_string(dtype));
+    case DType::kI8: return each([](int8_t v) { return static_cast<float>(v); }, int8_t());
+    default: BOLIDE_CHECK(false, "{} is no type of weights", to_string(dtype));
   }
 }
 

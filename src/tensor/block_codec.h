@@ -13,7 +13,8 @@ namespace bolide {
 // Products and sums are float32, in the order in which ggml's scalar code has them.
 void decode_block_row(const QuantScheme& scheme, const std::byte* row, int64_t k, float* out);
 
-// A row of a float type (F64 rounds to float32), or of a block scheme if quant is not nullptr.
+// A row of a float type (F64 rounds to float32) or of int8 codes as they are, or of a block scheme if quant is not
+// nullptr.
 void decode_row(DType dtype, const QuantScheme* quant, const std::byte* row, int64_t k, float* out);
 
 }  // namespace bolide

@@ -5,8 +5,8 @@
 namespace bolide {
 namespace {
 
-constexpr std::array kSchemes = {&kQ4_0, &kQ4_1, &kQ5_0, &kQ5_1, &kQ8_0,   &kQ2_K,
-                                 &kQ3_K, &kQ4_K, &kQ5_K, &kQ6_K, &kIQ4_NL, &kIQ4_XS};
+constexpr std::array kSchemes = {&kQ4_0, &kQ4_1, &kQ5_0,   &kQ5_1,   &kQ8_0,   &kQ2_K,   &kQ3_K,   &kQ4_K,
+                                 &kQ5_K, &kQ6_K, &kIQ4_NL, &kIQ4_XS, &kW4_G32, &kW4_G64, &kW4_G128};
 
 }  // namespace
 

@@ -1,8 +1,8 @@
 // QuantScheme: how codes, scales and zero points are grouped. One constant per scheme; identity is the address.
 //
 // Block schemes (layout kBlock) interleave scales and codes in fixed-size blocks along K, as GGUF files do; the bit
-// layouts are those of ggml's block_* structs. A row of K elements takes K / block_elements * block_bytes bytes and K
-// must be a multiple of block_elements.
+// layouts are those of ggml's block_* structs, but for w4_*, which are ours. A row of K elements takes K /
+// block_elements * block_bytes bytes and K must be a multiple of block_elements.
 #pragma once
 
 #include <cstdint>
@@ -44,6 +44,14 @@ inline constexpr QuantScheme kIQ4_NL{"iq4_nl", DType::kI8, DType::kF16, DType::k
                                      32,       18};
 inline constexpr QuantScheme kIQ4_XS{"iq4_xs", DType::kI8,          DType::kI8, DType::kNone, 32,
                                      1,        BlockLayout::kBlock, 256,        136};
+
+// What GPTQ and AWQ checkpoints of 4 bits hold, a block for each of their groups: f16 scale, u8 zero point (0 to 15), a
+// zero byte, then 16 bytes for each 32 elements, of which byte j has element j in its low nibble and element 16 + j in
+// its high one, as in q4_0 and q4_1. value = scale * (code - zero), which float32 holds exactly.
+inline constexpr QuantScheme kW4_G32{"w4_g32", DType::kU4, DType::kF16, DType::kU8, 32, 1, BlockLayout::kBlock, 32, 20};
+inline constexpr QuantScheme kW4_G64{"w4_g64", DType::kU4, DType::kF16, DType::kU8, 64, 1, BlockLayout::kBlock, 64, 36};
+inline constexpr QuantScheme kW4_G128{"w4_g128", DType::kU4,          DType::kF16, DType::kU8, 128,
+                                      1,         BlockLayout::kBlock, 128,         68};
 
 // Every block scheme above.
 std::span<const QuantScheme* const> block_schemes();

@@ -1,5 +1,6 @@
-// Stored weights to float32, eight neighbours along K at a time: one struct for each float type and block scheme, with
-// the same operations in the same order as tensor/block_codec.cc, so the same bits (no product is fused with a sum).
+// Stored weights to float32, eight neighbours along K at a time: one struct for each type of codes and block scheme,
+// with the same operations in the same order as tensor/block_codec.cc, so the same bits (no product is fused with a
+// sum).
 //
 // W::unit(row, u, valid, wide, out): elements [8 u, 8 u + 8) of the row; the first `valid` of them exist (8 for block
 // schemes), the others become 0. `wide`: the row starts at a multiple of 16 bytes. Blocks need 4-byte aligned weights.
@@ -46,7 +47,7 @@ __device__ __forceinline__ int byte_of(uint2 bytes, int i) {
 }
 __device__ __forceinline__ float wide_int(int i) { return static_cast<float>(i); }
 
-// A float type.
+// A float type, or int8 codes.
 template <class T>
 struct Plain {
   static __device__ __forceinline__ float widen_one(T v) {
@@ -78,6 +79,7 @@ struct Plain {
 struct F8E5M2 {
   uint8_t bits;
 };
+__device__ __forceinline__ float widen(int8_t v) { return static_cast<float>(v); }
 __device__ __forceinline__ float widen(F8E5M2 v) {
   return __half2float(__ushort_as_half(static_cast<uint16_t>(v.bits << 8)));
 }
@@ -273,6 +275,19 @@ struct IQ4_XS {
   }
 };
 
+// w4_*: groups of 32 as in q4_1, kGroup elements to a scale and zero point.
+template <int kGroup>
+struct W4 {
+  static constexpr int kElements = kGroup, kBytes = 4 + kGroup / 2;
+  static __device__ __forceinline__ void decode8(Bytes b, int u, float (&out)[kUnit]) {
+    const float d = half_at(b);
+    const int zero = b[2], shift = (u % 4 >> 1) * 4;
+    const uint2 q = bytes8<4>(b + 4 + u / 4 * 16 + (u & 1) * 8);
+#pragma unroll
+    for (int i = 0; i < kUnit; ++i) out[i] = mul(d, wide_int(((byte_of(q, i) >> shift) & 15) - zero));
+  }
+};
+
 // f.operator()<W>() for the struct of a kind of a family, else cudaErrorInvalidValue. A .cu file instantiates what it
 // names here, so families are spread over files.
 template <class F>
@@ -284,6 +299,7 @@ int dispatch_floats(WeightKind kind, F&& f) {
     case WeightKind::kBF16: return f.template operator()<Plain<__nv_bfloat16>>();
     case WeightKind::kF8E4M3: return f.template operator()<Plain<F8E4M3>>();
     case WeightKind::kF8E5M2: return f.template operator()<Plain<F8E5M2>>();
+    case WeightKind::kI8: return f.template operator()<Plain<int8_t>>();
     default: return cudaErrorInvalidValue;
   }
 }
@@ -296,6 +312,15 @@ int dispatch_blocks32(WeightKind kind, F&& f) {
     case WeightKind::kBlockQ5_1: return f.template operator()<Blocks<Q5_1>>();
     case WeightKind::kBlockQ8_0: return f.template operator()<Blocks<Q8_0>>();
     case WeightKind::kBlockIQ4_NL: return f.template operator()<Blocks<IQ4_NL>>();
+    default: return cudaErrorInvalidValue;
+  }
+}
+template <class F>
+int dispatch_blocks_w4(WeightKind kind, F&& f) {
+  switch (kind) {
+    case WeightKind::kBlockW4_G32: return f.template operator()<Blocks<W4<32>>>();
+    case WeightKind::kBlockW4_G64: return f.template operator()<Blocks<W4<64>>>();
+    case WeightKind::kBlockW4_G128: return f.template operator()<Blocks<W4<128>>>();
     default: return cudaErrorInvalidValue;
   }
 }

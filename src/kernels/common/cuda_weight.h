@@ -11,11 +11,14 @@ inline WeightKind weight_kind(DType dtype, const QuantScheme* quant) {
     constexpr struct {
       const QuantScheme* scheme;
       WeightKind kind;
-    } kKinds[] = {
-        {&kQ4_0, WeightKind::kBlockQ4_0}, {&kQ4_1, WeightKind::kBlockQ4_1}, {&kQ5_0, WeightKind::kBlockQ5_0},
-        {&kQ5_1, WeightKind::kBlockQ5_1}, {&kQ8_0, WeightKind::kBlockQ8_0}, {&kIQ4_NL, WeightKind::kBlockIQ4_NL},
-        {&kQ2_K, WeightKind::kBlockQ2_K}, {&kQ3_K, WeightKind::kBlockQ3_K}, {&kQ4_K, WeightKind::kBlockQ4_K},
-        {&kQ5_K, WeightKind::kBlockQ5_K}, {&kQ6_K, WeightKind::kBlockQ6_K}, {&kIQ4_XS, WeightKind::kBlockIQ4_XS}};
+    } kKinds[] = {{&kQ4_0, WeightKind::kBlockQ4_0},      {&kQ4_1, WeightKind::kBlockQ4_1},
+                  {&kQ5_0, WeightKind::kBlockQ5_0},      {&kQ5_1, WeightKind::kBlockQ5_1},
+                  {&kQ8_0, WeightKind::kBlockQ8_0},      {&kIQ4_NL, WeightKind::kBlockIQ4_NL},
+                  {&kQ2_K, WeightKind::kBlockQ2_K},      {&kQ3_K, WeightKind::kBlockQ3_K},
+                  {&kQ4_K, WeightKind::kBlockQ4_K},      {&kQ5_K, WeightKind::kBlockQ5_K},
+                  {&kQ6_K, WeightKind::kBlockQ6_K},      {&kIQ4_XS, WeightKind::kBlockIQ4_XS},
+                  {&kW4_G32, WeightKind::kBlockW4_G32},  {&kW4_G64, WeightKind::kBlockW4_G64},
+                  {&kW4_G128, WeightKind::kBlockW4_G128}};
     for (const auto& row : kKinds)
       if (row.scheme == quant) return row.kind;
     return WeightKind::kNone;
@@ -27,6 +30,7 @@ inline WeightKind weight_kind(DType dtype, const QuantScheme* quant) {
     case DType::kBF16: return WeightKind::kBF16;
     case DType::kF8E4M3: return WeightKind::kF8E4M3;
     case DType::kF8E5M2: return WeightKind::kF8E5M2;
+    case DType::kI8: return WeightKind::kI8;
     default: return WeightKind::kNone;
   }
 }

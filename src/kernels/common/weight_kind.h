@@ -12,6 +12,7 @@ enum class WeightKind : uint8_t {
   kBF16,
   kF8E4M3,
   kF8E5M2,
+  kI8,
   kBlockQ4_0,
   kBlockQ4_1,
   kBlockQ5_0,
@@ -24,6 +25,9 @@ enum class WeightKind : uint8_t {
   kBlockQ5_K,
   kBlockQ6_K,
   kBlockIQ4_XS,
+  kBlockW4_G32,
+  kBlockW4_G64,
+  kBlockW4_G128,
   kNone,  // nothing that a kernel reads
 };
 

@@ -44,9 +44,10 @@ int embed_decoded(const CudaTarget& target, const int32_t* ids, const CudaWeight
     return out.dtype == DType::kBF16 ? embed_as<W, __nv_bfloat16>(target, ids, table, out)
                                      : embed_as<W, float>(target, ids, table, out);
   };
-  if (table.kind <= WeightKind::kF8E5M2) return dispatch_floats(table.kind, run);
+  if (table.kind <= WeightKind::kI8) return dispatch_floats(table.kind, run);
   if (table.kind <= WeightKind::kBlockIQ4_NL) return dispatch_blocks32(table.kind, run);
-  return dispatch_blocks256(table.kind, run);
+  if (table.kind <= WeightKind::kBlockIQ4_XS) return dispatch_blocks256(table.kind, run);
+  return dispatch_blocks_w4(table.kind, run);
 }
 
 }  // namespace bolide::cuda

@@ -72,6 +72,7 @@ void run_bf16_tiles(void (*strips_times_tiles)(const AmxBf16Args&), const Produc
     args.row_tiles = std::min(plan.tiles_per_chunk, tiles - tile);
     args.target = {.out = p.out + token * p.out_stride + column,
                    .out_stride = p.out_stride,
+                   .scale = p.scale != nullptr ? p.scale + column : nullptr,
                    .bias = p.bias != nullptr ? p.bias + column : nullptr,
                    .residual = p.residual != nullptr ? p.residual + token * p.residual_stride + column : nullptr,
                    .residual_stride = p.residual_stride,

@@ -39,11 +39,12 @@ inline void block(const FloatArgs& a, const uint8_t* weights, int64_t column) {
     if (left <= 0) return;
     const __mmask16 mask = left >= kStripRows ? 0xffff : static_cast<__mmask16>((1u << left) - 1);
     const StripTarget& t = a.target;
+    const __m512 scale = t.scale != nullptr ? _mm512_maskz_loadu_ps(mask, t.scale + at) : _mm512_set1_ps(1.f);
     const __m512 bias = t.bias != nullptr ? _mm512_maskz_loadu_ps(mask, t.bias + at) : _mm512_setzero_ps();
 #pragma GCC unroll 16
     for (int m = 0; m < M; ++m) {
       if (m >= t.tokens) break;
-      __m512 sum = _mm512_add_ps(acc[s][m], bias);
+      __m512 sum = _mm512_add_ps(_mm512_mul_ps(acc[s][m], scale), bias);
       if (t.residual != nullptr)
         sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(mask, t.residual + m * t.residual_stride + at));
       _mm512_mask_storeu_ps(t.out + m * t.out_stride + at, mask, sum);

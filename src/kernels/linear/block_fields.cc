@@ -75,6 +75,8 @@ void write_k_scales(const BlockFields& f, std::byte* p) {
   }
 }
 
+bool is_w4(const QuantScheme& scheme) { return &scheme == &kW4_G32 || &scheme == &kW4_G64 || &scheme == &kW4_G128; }
+
 }  // namespace
 
 void read_block(const QuantScheme& scheme, const std::byte* b, BlockFields* f) {
@@ -129,6 +131,9 @@ void read_block(const QuantScheme& scheme, const std::byte* b, BlockFields* f) {
       f->scales[g] = static_cast<uint8_t>((low | high << 4) - 32);
       read_group32(b + 8 + g * 16, f->codes + g * 32);
     }
+  } else if (is_w4(scheme)) {
+    f->scale = half_at(b), f->minimum = byte_at(b, 2);
+    for (int g = 0; g < scheme.block_elements; g += 32) read_group32(b + 4 + g / 2, f->codes + g);
   } else {
     BOLIDE_CHECK(false, "no fields of {}", scheme.name);
   }
@@ -188,6 +193,9 @@ void write_block(const QuantScheme& scheme, const BlockFields& f, std::byte* b) 
       put(b, 2 + g / 4, g % 4 * 2, scale >> 4);
       write_group32(f.codes + g * 32, b + 8 + g * 16);
     }
+  } else if (is_w4(scheme)) {
+    put_half(b, f.scale), put(b, 2, 0, f.minimum);
+    for (int g = 0; g < scheme.block_elements; g += 32) write_group32(f.codes + g, b + 4 + g / 2);
   } else {
     BOLIDE_CHECK(false, "no fields of {}", scheme.name);
   }

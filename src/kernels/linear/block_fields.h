@@ -13,7 +13,7 @@ struct BlockFields {
   uint8_t codes[256];  // in order of k, offset so that they are unsigned
   uint8_t scales[16];  // schemes with two levels: innermost scales (two's complement if signed)
   uint8_t minima[16];
-  uint16_t scale, minimum;  // f16 bits of the block's own
+  uint16_t scale, minimum;  // f16 bits of the block's own; minimum of w4_*: the zero point
 };
 
 void read_block(const QuantScheme& scheme, const std::byte* block, BlockFields* fields);

@@ -35,6 +35,23 @@ inline Row16 load_bf16_odd(const uint8_t* p) {
   return {_mm256_castsi256_ps(_mm256_and_si256(_mm256_loadu_si256(pairs), mask)),
           _mm256_castsi256_ps(_mm256_and_si256(_mm256_loadu_si256(pairs + 1), mask))};
 }
+// As float_avx512.cc.
+inline Row16 load_f8e4m3(const uint8_t* p) {
+  const __m256i wide = _mm256_slli_epi16(_mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))), 7);
+  const __m256i halves = _mm256_and_si256(wide, _mm256_set1_epi16(static_cast<short>(0xbf80)));
+  const __m256 unit = _mm256_set1_ps(256.f);
+  return {_mm256_mul_ps(_mm256_cvtph_ps(_mm256_castsi256_si128(halves)), unit),
+          _mm256_mul_ps(_mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1)), unit)};
+}
+inline Row16 load_i8(const uint8_t* p) {
+  const auto* codes = reinterpret_cast<const __m128i*>(p);
+  return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(codes))),
+          _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(_mm_loadu_si128(codes), 8)))};
+}
+inline void store16(float* p, Row16 v) {
+  _mm256_storeu_ps(p, v.low);
+  _mm256_storeu_ps(p + 8, v.high);
+}
 inline void prefetch(const uint8_t* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1); }
 
 class Store16 {
@@ -50,6 +67,7 @@ class Store16 {
     _mm256_storeu_ps(wide + 8, sum.high);
     for (int i = 0; i < columns_; ++i) {
       float value = wide[i];
+      if (t_.scale != nullptr) value *= t_.scale[column_ + i];
       if (t_.bias != nullptr) value += t_.bias[column_ + i];
       if (t_.residual != nullptr) value += t_.residual[m * t_.residual_stride + column_ + i];
       out[i] = value;
@@ -82,7 +100,14 @@ void float_strips(const FloatArgs& args) {
     case FloatStorage::kF32: return tiles<FloatStorage::kF32>(args);
     case FloatStorage::kF16: return tiles<FloatStorage::kF16>(args);
     case FloatStorage::kBF16: return tiles<FloatStorage::kBF16>(args);
+    case FloatStorage::kF8E4M3: return tiles<FloatStorage::kF8E4M3>(args);
+    case FloatStorage::kI8: return tiles<FloatStorage::kI8>(args);
   }
+}
+
+void widen_codes(FloatStorage storage, const uint8_t* strip, int64_t k, float* out) {
+  storage == FloatStorage::kI8 ? widen_strip<FloatStorage::kI8>(strip, k, out)
+                               : widen_strip<FloatStorage::kF8E4M3>(strip, k, out);
 }
 
 }  // namespace bolide::avx2

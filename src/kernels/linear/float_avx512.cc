@@ -20,6 +20,17 @@ inline Row16 load_bf16_even(const uint8_t* p) {
 inline Row16 load_bf16_odd(const uint8_t* p) {
   return _mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
 }
+// The magnitude of a code at the place of a half's exponent and significand is 2^-8 of its value, denormals too; sign
+// extension brings the sign to the top.
+inline Row16 load_f8e4m3(const uint8_t* p) {
+  const __m256i wide = _mm256_slli_epi16(_mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))), 7);
+  const __m256i halves = _mm256_and_si256(wide, _mm256_set1_epi16(static_cast<short>(0xbf80)));
+  return _mm512_mul_ps(_mm512_cvtph_ps(halves), _mm512_set1_ps(256.f));
+}
+inline Row16 load_i8(const uint8_t* p) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+}
+inline void store16(float* p, Row16 v) { _mm512_storeu_ps(p, v); }
 inline void prefetch(const uint8_t* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1); }
 
 class Store16 {
@@ -27,10 +38,11 @@ class Store16 {
   Store16(const StripTarget& target, int64_t column) : t_(target), column_(column) {
     const int64_t left = t_.columns - column;
     mask_ = left >= kStripRows ? 0xffff : static_cast<__mmask16>((1u << left) - 1);
+    scale_ = t_.scale != nullptr ? _mm512_maskz_loadu_ps(mask_, t_.scale + column) : _mm512_set1_ps(1.f);
     bias_ = t_.bias != nullptr ? _mm512_maskz_loadu_ps(mask_, t_.bias + column) : _mm512_setzero_ps();
   }
   void operator()(Row16 sum, int m) const {
-    sum = _mm512_add_ps(sum, bias_);
+    sum = _mm512_add_ps(_mm512_mul_ps(sum, scale_), bias_);
     if (t_.residual != nullptr)
       sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(mask_, t_.residual + m * t_.residual_stride + column_));
     _mm512_mask_storeu_ps(t_.out + m * t_.out_stride + column_, mask_, sum);
@@ -40,7 +52,7 @@ class Store16 {
   const StripTarget& t_;
   int64_t column_;
   __mmask16 mask_;
-  __m512 bias_;
+  __m512 scale_, bias_;
 };
 
 #include "kernels/linear/float_strips_impl.h"
@@ -65,7 +77,14 @@ void float_strips(const FloatArgs& args) {
     case FloatStorage::kF32: return tiles<FloatStorage::kF32>(args);
     case FloatStorage::kF16: return tiles<FloatStorage::kF16>(args);
     case FloatStorage::kBF16: return tiles<FloatStorage::kBF16>(args);
+    case FloatStorage::kF8E4M3: return tiles<FloatStorage::kF8E4M3>(args);
+    case FloatStorage::kI8: return tiles<FloatStorage::kI8>(args);
   }
+}
+
+void widen_codes(FloatStorage storage, const uint8_t* strip, int64_t k, float* out) {
+  storage == FloatStorage::kI8 ? widen_strip<FloatStorage::kI8>(strip, k, out)
+                               : widen_strip<FloatStorage::kF8E4M3>(strip, k, out);
 }
 
 }  // namespace bolide::avx512

@@ -2,14 +2,15 @@
 // includes of the standard library here: instruction-set files include this.
 //
 // A float strip is 16 rows by all of K. f32: [K][16]. f16: [K][16]. bf16: [ceil(K / 2)][16][2], pairs along K, as
-// vdpbf16ps and AMX read them; an odd K ends in zeros. Strips start at multiples of 64 bytes.
+// vdpbf16ps and AMX read them; an odd K ends in zeros. Codes of 8 bits: [K][16] bytes. Strips start at multiples of 64
+// bytes.
 #pragma once
 
 #include "kernels/linear/strip_format.h"
 
 namespace bolide {
 
-enum class FloatStorage : int { kF32, kF16, kBF16 };
+enum class FloatStorage : int { kF32, kF16, kBF16, kF8E4M3, kI8 };
 
 struct FloatArgs {
   FloatStorage storage;
@@ -25,6 +26,8 @@ struct FloatArgs {
 namespace avx512 {
 // tile is one of 1, 2, 4, 6, 8, 12.
 void float_strips(const FloatArgs& args);
+// A strip of codes as f32 [k][16].
+void widen_codes(FloatStorage storage, const uint8_t* strip, int64_t k, float* out);
 }  // namespace avx512
 
 namespace avx512bf16 {
@@ -51,6 +54,8 @@ void bf16_strips(const AmxBf16Args& args);
 namespace avx2 {
 // tile is one of 1, 2, 4, 6.
 void float_strips(const FloatArgs& args);
+// A strip of codes as f32 [k][16].
+void widen_codes(FloatStorage storage, const uint8_t* strip, int64_t k, float* out);
 }  // namespace avx2
 
 }  // namespace bolide

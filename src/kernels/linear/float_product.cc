@@ -1,8 +1,10 @@
-// Products in f32 or bf16: float weights as strips of their own type, block-quantised ones from the int8 path's strips,
-// decoded by each thread a few strips at a time for all tokens of its chunk.
+// Products in f32 or bf16: float weights and codes of 8 bits as strips of their own type, block-quantised ones from the
+// int8 path's strips, decoded by each thread a few strips at a time for all tokens of its chunk. Codes too are widened
+// once where there are more tokens than one tile has.
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/linear/code_strips.h"
 #include "kernels/linear/float_strips.h"
 #include "kernels/linear/int8_kernels.h"
 #include "kernels/linear/product.h"
@@ -18,6 +20,8 @@ struct FloatEngine {
   void (*strips)(const FloatArgs&);
   bool bf16_pairs;                                 // the panel holds pairs of bf16
   void (*decode)(const StripArgs&, float* strip);  // for block-quantised weights, else null
+  void (*widen)(FloatStorage, const uint8_t* weights, int64_t k, float* strip);  // for codes of 8 bits, else null
+  bool decodes() const { return decode != nullptr || widen != nullptr; }
 };
 
 constexpr int64_t kSerialActivations = 4096;
@@ -35,7 +39,7 @@ size_t rounded_bytes(int64_t k) { return round_up(static_cast<size_t>(k + 1) * 6
 template <const FloatEngine& E>
 size_t workspace(const ValueType& weight, int64_t tokens_max, int threads) {
   const int64_t k = weight_k(weight);
-  const size_t per_thread = rounded_bytes(k) + (E.decode != nullptr ? decoded_bytes(k) : 0);
+  const size_t per_thread = rounded_bytes(k) + (E.decodes() ? decoded_bytes(k) : 0);
   return panel_bytes(E.tiles, tokens_max, k) + static_cast<size_t>(threads) * per_thread;
 }
 
@@ -58,20 +62,26 @@ void fill_pairs(const Product& p, const float* x, int64_t k, int tile, int64_t t
 
 template <const FloatEngine& E>
 void run(const Product& p, Workers& workers) {
-  FloatShape shape;
-  StripShape packed{};
-  const StripScheme* scheme = strip_scheme(p.quant);
-  if (scheme != nullptr) {
-    shape = {FloatStorage::kF32, p.k, static_cast<size_t>(p.k) * 64};
-    packed = strip_shape(*scheme, p.k);
-  } else {
-    BOLIDE_CHECK(float_shape(p.dtype, p.k, &shape), "no strips of {}", to_string(p.dtype));
-  }
   const int tile = tile_for(E.tiles, p.tokens);
   const int64_t tiles = (p.tokens + tile - 1) / tile;
+  FloatShape shape;     // of what is multiplied
+  StripShape packed{};  // of blocks
+  size_t stored_bytes;  // of a strip as it is packed
+  const StripScheme* scheme = strip_scheme(p.quant);
+  if (scheme != nullptr) {
+    packed = strip_shape(*scheme, p.k);
+    stored_bytes = packed.bytes;
+  } else {
+    BOLIDE_CHECK(E.widen != nullptr ? code_shape(p.dtype, p.k, &shape) : float_shape(p.dtype, p.k, &shape),
+                 "no strips of {}", to_string(p.dtype));
+    stored_bytes = shape.bytes;
+  }
+  const FloatStorage stored = shape.storage;
+  const bool decoded_first = scheme != nullptr || (E.widen != nullptr && tiles > 1);
+  if (decoded_first) shape = {FloatStorage::kF32, p.k, static_cast<size_t>(p.k) * 64};
   const int64_t tile_floats = (E.bf16_pairs ? shape.k / 2 : shape.k) * tile;
   auto* panels = reinterpret_cast<float*>(p.workspace.data());
-  const size_t per_thread = rounded_bytes(p.k) + (E.decode != nullptr ? decoded_bytes(p.k) : 0);
+  const size_t per_thread = rounded_bytes(p.k) + (E.decodes() ? decoded_bytes(p.k) : 0);
   std::byte* scratch = p.workspace.data() + p.workspace.size() - static_cast<size_t>(workers.threads()) * per_thread;
 
   BOLIDE_CHECK(scratch >= p.workspace.data() + tiles * tile_floats * 4, "workspace of {} for {} threads",
@@ -101,10 +111,8 @@ void run(const Product& p, Workers& workers) {
     workers.run(tiles, fill_tile);
 
   const int64_t strips = strips_of(p.n);
-  ChunkPlan plan = plan_chunks(strips, tiles, scheme != nullptr ? packed.bytes : shape.bytes,
-                               int64_t{tile} * kStripRows * p.k, workers.threads());
-  if (scheme != nullptr) plan.tiles_per_chunk = tiles, plan.tile_chunks = 1;  // each strip is decoded once
-  const size_t strip_bytes = scheme != nullptr ? packed.bytes : shape.bytes;
+  ChunkPlan plan = plan_chunks(strips, tiles, stored_bytes, int64_t{tile} * kStripRows * p.k, workers.threads());
+  if (decoded_first) plan.tiles_per_chunk = tiles, plan.tile_chunks = 1;  // each strip is decoded once
 
   workers.run(plan.chunks(), [&](int64_t chunk, int thread) {
     const int64_t chunk_begin = chunk / plan.tile_chunks * plan.strips_per_chunk;
@@ -112,18 +120,20 @@ void run(const Product& p, Workers& workers) {
     const int64_t first_tile = chunk % plan.tile_chunks * plan.tiles_per_chunk;
     const int64_t last_tile = std::min(first_tile + plan.tiles_per_chunk, tiles);
     auto* decoded = reinterpret_cast<float*>(scratch + static_cast<size_t>(thread) * per_thread + rounded_bytes(p.k));
-    const int64_t step = scheme != nullptr ? kDecodedStrips : chunk_end - chunk_begin;
+    const int64_t step = decoded_first ? kDecodedStrips : chunk_end - chunk_begin;
     for (int64_t strip = chunk_begin; strip < chunk_end; strip += step) {
       FloatArgs args{.storage = shape.storage, .tile = tile, .k = shape.k};
       args.strips = std::min(step, chunk_end - strip);
       args.strip_bytes = shape.bytes;
-      const auto* weights = reinterpret_cast<const uint8_t*>(p.weights) + static_cast<size_t>(strip) * strip_bytes;
+      const auto* weights = reinterpret_cast<const uint8_t*>(p.weights) + static_cast<size_t>(strip) * stored_bytes;
       args.weights = weights;
-      if (scheme != nullptr) {
-        for (int64_t i = 0; i < args.strips; ++i) {
-          StripArgs source{.kind = scheme->kind, .zero = scheme->zero, .shape = packed};
-          source.weights = weights + static_cast<size_t>(i) * packed.bytes;
-          E.decode(source, decoded + i * p.k * kStripRows);
+      if (decoded_first) {
+        for (int64_t i = 0; i < args.strips; ++i, weights += stored_bytes) {
+          float* out = decoded + i * p.k * kStripRows;
+          if (scheme != nullptr)
+            E.decode({.kind = scheme->kind, .zero = scheme->zero, .shape = packed, .weights = weights}, out);
+          else
+            E.widen(stored, weights, p.k, out);
         }
         args.weights = reinterpret_cast<const uint8_t*>(decoded);
       }
@@ -133,6 +143,7 @@ void run(const Product& p, Workers& workers) {
         args.panel = panels + i * tile_floats;
         args.target = {.out = p.out + token * p.out_stride + column,
                        .out_stride = p.out_stride,
+                       .scale = p.scale != nullptr ? p.scale + column : nullptr,
                        .bias = p.bias != nullptr ? p.bias + column : nullptr,
                        .residual = p.residual != nullptr ? p.residual + token * p.residual_stride + column : nullptr,
                        .residual_stride = p.residual_stride,
@@ -149,6 +160,11 @@ size_t float_matrix_bytes(const ValueType& weight) {
   BOLIDE_CHECK(float_shape(weight.dtype, weight_k(weight), &shape), "no strips of {}", to_string(weight));
   return static_cast<size_t>(strips_of(weight_n(weight))) * shape.bytes;
 }
+size_t code_matrix_bytes(const ValueType& weight) {
+  FloatShape shape;
+  BOLIDE_CHECK(code_shape(weight.dtype, weight_k(weight), &shape), "no strips of {}", to_string(weight));
+  return static_cast<size_t>(strips_of(weight_n(weight))) * shape.bytes;
+}
 size_t block_matrix_bytes(const ValueType& weight) {
   return static_cast<size_t>(strips_of(weight_n(weight))) *
          strip_shape(*strip_scheme(weight.quant), weight_k(weight)).bytes;
@@ -157,20 +173,26 @@ size_t block_matrix_bytes(const ValueType& weight) {
 bool holds_floats(const ValueType& weight, Compute compute) {
   return compute != Compute::kInt8 && kFloatPacking.bytes(weight) != 0;
 }
+bool holds_codes(const ValueType& weight, Compute compute) {
+  return compute != Compute::kInt8 && kCodePacking.bytes(weight) != 0;
+}
 bool holds_blocks(const ValueType& weight, Compute compute) {
   return compute != Compute::kInt8 && kStripPacking.bytes(weight) != 0;
 }
 bool bf16_storage(const ValueType& weight) {
-  return weight.dtype == DType::kBF16 || weight.dtype == DType::kF8E4M3 || weight.dtype == DType::kF8E5M2;
+  FloatShape shape;
+  return float_shape(weight.dtype, weight_k(weight), &shape) && shape.storage == FloatStorage::kBF16;
 }
 
 constexpr int kWideTiles[] = {1, 2, 4, 6, 8, 12};
 constexpr int kNarrowTiles[] = {1, 2, 4, 6};
-constexpr FloatEngine kBf16Engine{kWideTiles, avx512bf16::bf16_strips, true, nullptr};
-constexpr FloatEngine kAvx512Engine{kWideTiles, avx512::float_strips, false, nullptr};
-constexpr FloatEngine kAvx512Decoding{kWideTiles, avx512::float_strips, false, vnni::decode_strip};
-constexpr FloatEngine kAvx2Engine{kNarrowTiles, avx2::float_strips, false, nullptr};
-constexpr FloatEngine kAvx2Decoding{kNarrowTiles, avx2::float_strips, false, avx2::decode_strip};
+constexpr FloatEngine kBf16Engine{kWideTiles, avx512bf16::bf16_strips, true, nullptr, nullptr};
+constexpr FloatEngine kAvx512Engine{kWideTiles, avx512::float_strips, false, nullptr, nullptr};
+constexpr FloatEngine kAvx512Decoding{kWideTiles, avx512::float_strips, false, vnni::decode_strip, nullptr};
+constexpr FloatEngine kAvx512Codes{kWideTiles, avx512::float_strips, false, nullptr, avx512::widen_codes};
+constexpr FloatEngine kAvx2Codes{kNarrowTiles, avx2::float_strips, false, nullptr, avx2::widen_codes};
+constexpr FloatEngine kAvx2Engine{kNarrowTiles, avx2::float_strips, false, nullptr, nullptr};
+constexpr FloatEngine kAvx2Decoding{kNarrowTiles, avx2::float_strips, false, avx2::decode_strip, nullptr};
 
 }  // namespace
 
@@ -204,6 +226,19 @@ constexpr ProductMethod kFloatAvx512{
     .exact_blocks = &kDecodedAvx512,
 };
 
+constexpr ProductMethod kCodesAvx512{
+    .linear_name = "linear_codes_avx512",
+    .moe_name = "moe_codes_avx512",
+    .packing = &kCodePacking,
+    .supports = [](const ValueType& weight, Compute compute,
+                   const DeviceInfo& device) { return device.isa >= Isa::kAvx512 && holds_codes(weight, compute); },
+    .workspace = workspace<kAvx512Codes>,
+    .run = run<kAvx512Codes>,
+    .matrix_bytes = code_matrix_bytes,
+    .exact_floats = &kFloatAvx512,
+    .exact_blocks = &kDecodedAvx512,
+};
+
 constexpr ProductMethod kDecodedAvx512{
     .linear_name = "linear_decoded_avx512",
     .moe_name = "moe_decoded_avx512",
@@ -226,6 +261,19 @@ constexpr ProductMethod kFloatAvx2{
     .workspace = workspace<kAvx2Engine>,
     .run = run<kAvx2Engine>,
     .matrix_bytes = float_matrix_bytes,
+    .exact_floats = &kFloatAvx2,
+    .exact_blocks = &kDecodedAvx2,
+};
+
+constexpr ProductMethod kCodesAvx2{
+    .linear_name = "linear_codes_avx2",
+    .moe_name = "moe_codes_avx2",
+    .packing = &kCodePacking,
+    .supports = [](const ValueType& weight, Compute compute,
+                   const DeviceInfo& device) { return device.isa >= Isa::kAvx2 && holds_codes(weight, compute); },
+    .workspace = workspace<kAvx2Codes>,
+    .run = run<kAvx2Codes>,
+    .matrix_bytes = code_matrix_bytes,
     .exact_floats = &kFloatAvx2,
     .exact_blocks = &kDecodedAvx2,
 };

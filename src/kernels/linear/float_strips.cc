@@ -29,12 +29,14 @@ size_t bytes(const ValueType& weight) {
   return static_cast<size_t>(Extent(weight).strips()) * shape.bytes;
 }
 
-// f8 codes as bf16 bits and back; exact.
-uint16_t widen_f8(DType dtype, uint8_t v) {
+// Codes of 8 bits as bf16 bits and back; exact.
+uint16_t widen_code(DType dtype, uint8_t v) {
+  if (dtype == DType::kI8) return f32_to_bf16(static_cast<float>(static_cast<int8_t>(v)));
   return f32_to_bf16(dtype == DType::kF8E4M3 ? f8e4m3_to_f32(v) : f8e5m2_to_f32(v));
 }
-uint8_t narrow_f8(DType dtype, uint16_t v) {
+uint8_t narrow_code(DType dtype, uint16_t v) {
   const float f = bf16_to_f32(v);
+  if (dtype == DType::kI8) return static_cast<uint8_t>(static_cast<int8_t>(f));
   return dtype == DType::kF8E4M3 ? f32_to_f8e4m3(f) : static_cast<uint8_t>(f32_to_f16(f) >> 8);
 }
 
@@ -64,7 +66,7 @@ bool pack_row(DType dtype, const std::byte* row, int64_t k, int r, std::byte* st
         break;
       }
       default: {
-        const uint16_t v = widen_f8(dtype, load<uint8_t>(row, j));
+        const uint16_t v = widen_code(dtype, load<uint8_t>(row, j));
         finite = finite && (v & 0x7f80u) != 0x7f80u;
         store(strip, pair_index(j, r), v);
       }
@@ -79,7 +81,7 @@ void unpack_row(DType dtype, const std::byte* strip, int64_t k, int r, std::byte
       case DType::kF32: store(row, j, load<float>(strip, j * kStripRows + r)); break;
       case DType::kF16: store(row, j, load<uint16_t>(strip, j * kStripRows + r)); break;
       case DType::kBF16: store(row, j, load<uint16_t>(strip, pair_index(j, r))); break;
-      default: store(row, j, narrow_f8(dtype, load<uint16_t>(strip, pair_index(j, r))));
+      default: store(row, j, narrow_code(dtype, load<uint16_t>(strip, pair_index(j, r))));
     }
   }
 }
@@ -118,7 +120,8 @@ bool float_shape(DType dtype, int64_t k, FloatShape* shape) {
     case DType::kF16: *shape = {FloatStorage::kF16, k, round_up(static_cast<size_t>(k) * 32, 64)}; return true;
     case DType::kBF16:
     case DType::kF8E4M3:
-    case DType::kF8E5M2: {
+    case DType::kF8E5M2:
+    case DType::kI8: {
       const int64_t even = (k + 1) / 2 * 2;
       *shape = {FloatStorage::kBF16, even, static_cast<size_t>(even) * 32};
       return true;

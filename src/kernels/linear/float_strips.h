@@ -12,10 +12,11 @@ struct FloatShape {
   size_t bytes;
 };
 
-// How a float type is stored; f8 types as bf16, which holds them exactly. False if strips do not hold it.
+// How a float type is stored; f8 types and int8 codes as bf16, which holds them exactly. False if strips do not hold
+// it.
 bool float_shape(DType dtype, int64_t k, FloatShape* shape);
 
-// "float_strips": f32, f16, bf16, f8; lossless.
+// "float_strips": f32, f16, bf16, f8, int8; lossless.
 extern const Packing kFloatPacking;
 
 }  // namespace bolide

@@ -7,8 +7,9 @@
 
 template <FloatStorage W, int S, int M>
 inline void float_block(const FloatArgs& a, const uint8_t* weights, int64_t column) {
-  constexpr int64_t kStep = W == FloatStorage::kBF16 ? 2 : 1;        // of k
-  constexpr int64_t kStepBytes = W == FloatStorage::kF16 ? 32 : 64;  // of one strip
+  constexpr bool kCodes = W == FloatStorage::kF8E4M3 || W == FloatStorage::kI8;
+  constexpr int64_t kStep = W == FloatStorage::kBF16 ? 2 : 1;                      // of k
+  constexpr int64_t kStepBytes = kCodes ? 16 : W == FloatStorage::kF16 ? 32 : 64;  // of one strip
   constexpr int64_t kPrefetch = 8192;
   Row16 acc[S][M];
 #pragma GCC unroll 16
@@ -21,9 +22,11 @@ inline void float_block(const FloatArgs& a, const uint8_t* weights, int64_t colu
 #pragma GCC unroll 16
     for (int s = 0; s < S; ++s) {
       const uint8_t* w = weights + static_cast<size_t>(s) * a.strip_bytes;
-      prefetch(w + kPrefetch);
+      if (!kCodes || k % 4 == 0) prefetch(w + kPrefetch);
       if constexpr (W == FloatStorage::kF32) first[s] = load_f32(w);
       if constexpr (W == FloatStorage::kF16) first[s] = load_f16(w);
+      if constexpr (W == FloatStorage::kF8E4M3) first[s] = load_f8e4m3(w);
+      if constexpr (W == FloatStorage::kI8) first[s] = load_i8(w);
       if constexpr (W == FloatStorage::kBF16) first[s] = load_bf16_even(w), second[s] = load_bf16_odd(w);
     }
 #pragma GCC unroll 16
@@ -59,4 +62,12 @@ inline void float_blocks(const FloatArgs& a) {
     for (; i + 2 <= a.strips; i += 2) float_block<W, 2, M>(a, weights(), i * kStripRows);
   if constexpr (kMost > 1)
     for (; i < a.strips; ++i) float_block<W, 1, M>(a, weights(), i * kStripRows);
+}
+
+template <FloatStorage W>
+inline void widen_strip(const uint8_t* strip, int64_t k, float* out) {
+  for (int64_t j = 0; j < k; ++j) {
+    if constexpr (W == FloatStorage::kF8E4M3) store16(out + j * kStripRows, load_f8e4m3(strip + j * kStripRows));
+    if constexpr (W == FloatStorage::kI8) store16(out + j * kStripRows, load_i8(strip + j * kStripRows));
+  }
 }

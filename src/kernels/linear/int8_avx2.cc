@@ -74,6 +74,7 @@ inline void store_row(const StripTarget& t, int64_t column, int m, Floats sum) {
   const int64_t left = t.columns - column;
   for (int i = 0; i < kRegisterRows && i < left; ++i) {
     float value = wide[i];
+    if (t.scale != nullptr) value *= t.scale[column + i];
     if (t.bias != nullptr) value += t.bias[column + i];
     if (t.residual != nullptr) value += t.residual[m * t.residual_stride + column + i];
     t.out[m * t.out_stride + column + i] = value;

@@ -59,6 +59,7 @@ inline Ints prepare(Ints codes) {
 inline void store_row(const StripTarget& t, int64_t column, int m, Floats sum) {
   const int64_t left = t.columns - column;
   const __mmask16 mask = left >= kRegisterRows ? 0xffff : static_cast<__mmask16>((1u << left) - 1);
+  if (t.scale != nullptr) sum = _mm512_mul_ps(sum, _mm512_maskz_loadu_ps(mask, t.scale + column));
   if (t.bias != nullptr) sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(mask, t.bias + column));
   if (t.residual != nullptr)
     sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(mask, t.residual + m * t.residual_stride + column));

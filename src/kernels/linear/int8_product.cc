@@ -118,6 +118,7 @@ void run_int8(const Int8Engine& engine, const Product& p, Workers& workers) {
       args.panel = panels + i * tile_bytes;
       args.target = {.out = p.out + token * p.out_stride + column,
                      .out_stride = p.out_stride,
+                     .scale = p.scale != nullptr ? p.scale + column : nullptr,
                      .bias = p.bias != nullptr ? p.bias + column : nullptr,
                      .residual = p.residual != nullptr ? p.residual + token * p.residual_stride + column : nullptr,
                      .residual_stride = p.residual_stride,

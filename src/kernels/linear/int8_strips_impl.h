@@ -15,15 +15,18 @@ struct Strip {
   const uint8_t* scales;
   const uint8_t* minima;
   const uint8_t* super;
+  int shift;
 };
 inline Strip strip_at(const StripArgs& a, int64_t i) {
   const uint8_t* base = a.weights + static_cast<size_t>(i) * a.shape.bytes;
-  return {base, base + a.shape.scales, base + a.shape.minima, base + a.shape.super};
+  return {base, base + a.shape.scales, base + a.shape.minima, base + a.shape.super, a.shape.shift};
 }
 
 // Scale of the rows from `row` on in part p of group g.
 template <StripFormat F>
 inline Floats scale_of(const Strip& s, int64_t g, int p, int row) {
+  if constexpr (F.scale == StripScale::kHalfZero)
+    return load_halves(s.scales + ((g >> s.shift) * kStripRows + row) * 2);
   const int64_t i = (g * F.parts + p) * kStripRows + row;
   if constexpr (F.scale == StripScale::kHalf) return load_halves(s.scales + i * 2);
   const Floats block = load_halves(s.super + g / 8 * (F.minimum ? 64 : 32) + row * 2);
@@ -33,6 +36,10 @@ inline Floats scale_of(const Strip& s, int64_t g, int p, int row) {
 // What is added for each unit of the part's activation sum.
 template <StripFormat F>
 inline Floats minimum_of(const Strip& s, int64_t g, int p, int row) {
+  if constexpr (F.scale == StripScale::kHalfZero) {
+    const Floats zero = load_unsigned(s.minima + (g >> s.shift) * kStripRows + row);
+    return negate(multiply(scale_of<F>(s, g, p, row), zero));
+  }
   const int64_t i = (g * F.parts + p) * kStripRows + row;
   if constexpr (F.scale == StripScale::kHalf) return load_halves(s.minima + i * 2);
   const Floats block = load_halves(s.super + g / 8 * 64 + 32 + row * 2);
@@ -82,10 +89,11 @@ inline void one_strip(const Strip& s, int64_t groups, const uint8_t* panel, int 
   constexpr int64_t kRecord = int64_t{M} * (32 + 4 + 4 * F.parts);
   constexpr int kGroupBytes = strip_group_bytes(F);
   // All of a strip's bytes for one group: the strip is walked ahead of time as the one stream that it is.
-  constexpr int kStride = kGroupBytes + F.parts * (F.minimum ? 2 : 1) * (F.scale == StripScale::kHalf ? 32 : 16) +
-                          (F.scale == StripScale::kHalf ? 0
-                           : F.minimum                  ? 8
-                                                        : 4);
+  constexpr int kLongest = kGroupBytes + F.parts * (F.minimum ? 2 : 1) * (strip_scale_half(F) ? 32 : 16) +
+                           (strip_scale_half(F) ? 0
+                            : F.minimum         ? 8
+                                                : 4);
+  const int stride = F.scale == StripScale::kHalfZero ? kGroupBytes + (48 >> s.shift) : kLongest;
   const uint8_t* ahead = s.codes + kPrefetchBytes;
   const auto dots = [&](Ints(&sum)[M], Ints codes, int k) {
     codes = prepare<kWide>(codes);
@@ -97,7 +105,7 @@ inline void one_strip(const Strip& s, int64_t groups, const uint8_t* panel, int 
     const uint8_t* scales = panel + M * 32;
     if (row == 0) {
 #pragma GCC unroll 10
-      for (int i = 0; i < kStride; i += 64) prefetch(ahead + g * kStride + i);
+      for (int i = 0; i < kLongest; i += 64) prefetch(ahead + g * stride + i);
     }
 #pragma GCC unroll 2
     for (int p = 0; p < F.parts; ++p) {
@@ -174,6 +182,7 @@ inline void with_format(int kind, Visit visit) {
     BOLIDE_KIND(kStrip6SuperBy16)
     BOLIDE_KIND(kStrip4SuperMinBy16)
     BOLIDE_KIND(kStrip4SuperBy16)
+    BOLIDE_KIND(kStrip4HalfZero)
 #undef BOLIDE_KIND
     default: __builtin_trap();
   }

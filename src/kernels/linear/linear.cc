@@ -12,8 +12,8 @@ namespace {
 template <const ProductMethod& M>
 bool supports(const Problem& problem) {
   const auto* op = std::get_if<Linear>(problem.op);
-  return op != nullptr && op->is_plain() && !op->has_scale && problem.in[1].is_static() &&
-         problem.in[1].dims.size() == 2 && M.supports(problem.in[1], op->compute, *problem.device);
+  return op != nullptr && op->is_plain() && problem.in[1].is_static() && problem.in[1].dims.size() == 2 &&
+         M.supports(problem.in[1], op->compute, *problem.device);
 }
 
 template <const ProductMethod& M>
@@ -39,6 +39,7 @@ Result<> launch(const Launch& launch, Stream& stream) {
   p.x = x.as<const float>(), p.x_stride = x.row_stride;
   p.out = out.as<float>(), p.out_stride = out.row_stride;
   const LinearInputs at = inputs_of(op);
+  if (op.has_scale) p.scale = launch.in[static_cast<size_t>(at.scale)].as<const float>();
   if (op.has_bias) p.bias = launch.in[static_cast<size_t>(at.bias)].as<const float>();
   if (op.has_residual) {
     const TensorView& residual = launch.in[static_cast<size_t>(at.residual)];
@@ -63,9 +64,9 @@ constexpr Kernel row() {
 }  // namespace
 
 std::span<const Kernel> linear_kernels() {
-  static const std::array kernels = {row<kInt8Amx>(),     row<kInt8Vnni>(),    row<kInt8Avx2>(),  row<kBf16Amx>(),
-                                     row<kBf16Dot>(),     row<kFloatAvx512>(), row<kFloatAvx2>(), row<kDecodedAvx512>(),
-                                     row<kDecodedAvx2>(), kLinearRef};
+  static const std::array kernels = {row<kInt8Amx>(),   row<kInt8Vnni>(),      row<kInt8Avx2>(),    row<kBf16Amx>(),
+                                     row<kBf16Dot>(),   row<kCodesAvx512>(),   row<kFloatAvx512>(), row<kCodesAvx2>(),
+                                     row<kFloatAvx2>(), row<kDecodedAvx512>(), row<kDecodedAvx2>(), kLinearRef};
   return kernels;
 }
 

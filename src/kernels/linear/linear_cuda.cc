@@ -12,10 +12,10 @@ constexpr int64_t kTokensForTiles = 17;
 
 bool supports(const Problem& problem) {
   const auto* op = attributes<Linear>(problem);
-  if (op == nullptr || !op->is_plain() || op->has_scale || !is_activation(problem.in[0].dtype) ||
-      !is_activation(problem.out[0].dtype))
+  if (op == nullptr || !op->is_plain() || !is_activation(problem.in[0].dtype) || !is_activation(problem.out[0].dtype))
     return false;
   const LinearInputs at = inputs_of(*op);
+  if (op->has_scale && problem.in[static_cast<size_t>(at.scale)].dtype != DType::kF32) return false;
   if (op->has_bias && problem.in[static_cast<size_t>(at.bias)].dtype != DType::kF32) return false;
   if (op->has_residual && !is_activation(problem.in[static_cast<size_t>(at.residual)].dtype)) return false;
   const ValueType& weight = problem.in[1];
@@ -40,6 +40,7 @@ Result<> launch(const Launch& launch, Stream& stream) {
   product.x = matrix_of(launch.in[0]);
   product.out = matrix_of(launch.out[0]);
   const LinearInputs at = inputs_of(op);
+  if (op.has_scale) product.scale = launch.in[static_cast<size_t>(at.scale)].as<const float>();
   if (op.has_bias) product.bias = launch.in[static_cast<size_t>(at.bias)].as<const float>();
   if (op.has_residual) product.residual = matrix_of(launch.in[static_cast<size_t>(at.residual)]);
   if (const CudaInputRounding rounding = rounding_of(op, product.x.dtype); rounding.needed()) {

@@ -61,9 +61,10 @@ int round_as(const CudaTarget& target, const CudaMatrix& x, bool f8_token, Round
 
 int product(const CudaTarget& target, const CudaProduct& p, bool tiles) {
   if (p.out.rows == 0 || p.weight.rows == 0) return cudaSuccess;
-  if (p.weight.kind <= WeightKind::kF8E5M2) return product_floats(target, p, tiles);
+  if (p.weight.kind <= WeightKind::kI8) return product_floats(target, p, tiles);
   if (p.weight.kind <= WeightKind::kBlockIQ4_NL) return product_blocks32(target, p, tiles);
-  return product_blocks256(target, p, tiles);
+  if (p.weight.kind <= WeightKind::kBlockIQ4_XS) return product_blocks256(target, p, tiles);
+  return product_blocks_w4(target, p, tiles);
 }
 
 }  // namespace

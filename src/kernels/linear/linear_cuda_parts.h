@@ -6,11 +6,12 @@
 
 namespace bolide::cuda {
 
-// out[t][i] = sum_k x[t][k] weight[i][k] + bias[i] + residual[t][i], f32 FMA; x as it is (see round_rows).
+// out[t][i] = sum_k x[t][k] weight[i][k] * scale[i] + bias[i] + residual[t][i], f32 FMA; x as it is (see round_rows).
 struct CudaProduct {
-  CudaWeight weight;  // one matrix [n, k]
-  CudaMatrix x;       // f32 or bf16
-  CudaMatrix out;     // f32 or bf16
+  CudaWeight weight;             // one matrix [n, k]
+  CudaMatrix x;                  // f32 or bf16
+  CudaMatrix out;                // f32 or bf16
+  const float* scale = nullptr;  // null: 1
   const float* bias = nullptr;
   CudaMatrix residual;  // data null: none
   // Experts: row t of out takes row t / share of x and matrix experts[t] of the weight; null: row t and the matrix.
@@ -27,6 +28,7 @@ int product_tiles(const CudaTarget& target, const CudaProduct& product);
 // Of their families; product_rows and product_tiles choose.
 int product_floats(const CudaTarget& target, const CudaProduct& product, bool tiles);
 int product_blocks32(const CudaTarget& target, const CudaProduct& product, bool tiles);
+int product_blocks_w4(const CudaTarget& target, const CudaProduct& product, bool tiles);
 int product_blocks256(const CudaTarget& target, const CudaProduct& product, bool tiles);
 
 // What Compute and InputRounding do to a product's input (kernels/linear/rounding.h), bit for bit but that an int8 code

@@ -14,7 +14,7 @@ constexpr int64_t kRowsPerChunk = 16;
 
 bool supports(const Problem& problem) {
   const auto* op = std::get_if<Linear>(problem.op);
-  return op != nullptr && op->is_plain() && !op->has_scale;
+  return op != nullptr && op->is_plain();
 }
 
 Result<> launch(const Launch& launch, Stream& stream) {
@@ -24,6 +24,7 @@ Result<> launch(const Launch& launch, Stream& stream) {
   const TensorView& out = launch.out[0];
   const int64_t tokens = x.rows(), k = x.cols(), n = weight.rows();
   const LinearInputs at = inputs_of(op);
+  const float* scale = op.has_scale ? launch.in[static_cast<size_t>(at.scale)].as<float>() : nullptr;
   const float* bias = op.has_bias ? launch.in[static_cast<size_t>(at.bias)].as<float>() : nullptr;
   const TensorView* residual = op.has_residual ? &launch.in[static_cast<size_t>(at.residual)] : nullptr;
   const size_t bytes = row_bytes(weight.dtype, weight.quant, k);
@@ -45,6 +46,7 @@ Result<> launch(const Launch& launch, Stream& stream) {
         const double* a = rounded.data() + t * k;
         double product = 0;
         for (int64_t j = 0; j < k; ++j) product += a[j] * static_cast<double>(row[static_cast<size_t>(j)]);
+        if (scale != nullptr) product *= static_cast<double>(scale[i]);
         out.row<float>(t)[i] = static_cast<float>(sum + product);
       }
     }

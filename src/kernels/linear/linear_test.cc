@@ -41,13 +41,15 @@ Case linear_case(const Weight& weight, Linear op, int64_t tokens, int64_t n, int
   c.op = op;
   c.in = {f32({Symbol::kTokens, k}), weight_type(weight, n, k)};
   c.weights = {1};
-  if (op.has_bias) c.in.push_back(f32({n})), c.weights.push_back(2);
+  const LinearInputs at = inputs_of(op);
+  if (op.has_scale) c.in.push_back(f32({n})), c.weights.push_back(at.scale);
+  if (op.has_bias) c.in.push_back(f32({n})), c.weights.push_back(at.bias);
   if (op.has_residual) c.in.push_back(f32({Symbol::kTokens, n}));
   c.sizes[Symbol::kTokens] = tokens;
   c.seed = seed;
-  c.name =
-      fmt::format("T={} {} {}{}{}", tokens, to_string(c.in[1]), enum_names(op.compute)[static_cast<size_t>(op.compute)],
-                  op.has_bias ? " bias" : "", op.has_residual ? " residual" : "");
+  c.name = fmt::format("T={} {} {}{}{}{}", tokens, to_string(c.in[1]),
+                       enum_names(op.compute)[static_cast<size_t>(op.compute)], op.has_scale ? " scale" : "",
+                       op.has_bias ? " bias" : "", op.has_residual ? " residual" : "");
   return c;
 }
 
@@ -55,13 +57,18 @@ Case linear_case(const Weight& weight, Linear op, int64_t tokens, int64_t n, int
 std::vector<std::vector<double>> product(const Case& c, std::span<const Operand> in, bool exact) {
   const auto& op = std::get<Linear>(c.op);
   const int64_t tokens = in[0].shape[0], k = in[0].shape[1], n = in[1].shape[0];
+  const LinearInputs at = inputs_of(op);
   std::vector<double> out(static_cast<size_t>(tokens * n)), x(static_cast<size_t>(k));
   for (int64_t t = 0; t < tokens; ++t) {
     round_token(exact ? Compute::kF32 : op.compute, op.rounding, in[0].values.data() + t * k, k, x.data());
     for (int64_t i = 0; i < n; ++i) {
       double sum = 0;
       for (int64_t j = 0; j < k; ++j) sum += x[static_cast<size_t>(j)] * in[1].value(i, j);
-      if (op.has_bias) sum += static_cast<double>(in[2].values[static_cast<size_t>(i)]);
+      const auto of_row = [&](int operand) {
+        return static_cast<double>(in[static_cast<size_t>(operand)].values[static_cast<size_t>(i)]);
+      };
+      if (op.has_scale) sum *= of_row(at.scale);
+      if (op.has_bias) sum += of_row(at.bias);
       if (op.has_residual) sum += in.back().value(t, i);
       out[static_cast<size_t>(t * n + i)] = sum;
     }
@@ -99,7 +106,8 @@ std::string check(const Case& c, std::vector<std::string>* ran = nullptr) {
 
 std::vector<Weight> all_weights() {
   std::vector<Weight> weights = {{DType::kF32, nullptr},    {DType::kF16, nullptr},    {DType::kBF16, nullptr},
-                                 {DType::kF8E4M3, nullptr}, {DType::kF8E5M2, nullptr}, {DType::kF64, nullptr}};
+                                 {DType::kF8E4M3, nullptr}, {DType::kF8E5M2, nullptr}, {DType::kF64, nullptr},
+                                 {DType::kI8, nullptr}};
   for (const QuantScheme* scheme : block_schemes()) weights.push_back({scheme->code, scheme});
   return weights;
 }
@@ -119,11 +127,11 @@ TEST(Linear, EveryWeightTypeAndTokenCount) {
     for (const Compute compute : computes(weight)) {
       for (const int64_t tokens : {1, 2, 3, 5, 7, 8, 16, 17, 33, 64}) {
         Linear op{.compute = compute};
-        op.has_bias = seed % 2 == 0, op.has_residual = seed % 3 == 0;
+        op.has_bias = seed % 2 == 0, op.has_residual = seed % 3 == 0, op.has_scale = seed % 5 < 2;
         const int64_t step = k_step(weight);
-        const int64_t k = step == 256  ? 512
-                          : step == 32 ? 32 * static_cast<int64_t>(1 + seed % 7)
-                                       : 37 + static_cast<int64_t>(seed % 40);
+        const int64_t k = step == 256 ? 512
+                          : step > 1  ? step * static_cast<int64_t>(1 + seed % 7)
+                                      : 37 + static_cast<int64_t>(seed % 40);
         Case c = linear_case(weight, op, tokens, 1 + static_cast<int64_t>(seed * 13 % 70), k, seed);
         c.stride_padding = static_cast<int64_t>(seed % 4);
         std::vector<std::string> names;
@@ -137,10 +145,12 @@ TEST(Linear, EveryWeightTypeAndTokenCount) {
 }
 
 TEST(Linear, F8InputRounding) {
-  for (const Weight& weight : {Weight{DType::kBF16, nullptr}, Weight{DType::kF32, nullptr}, Weight{DType::kU4, &kQ4_1}})
+  for (const Weight& weight : {Weight{DType::kBF16, nullptr}, Weight{DType::kF32, nullptr}, Weight{DType::kU4, &kQ4_1},
+                               Weight{DType::kF8E4M3, nullptr}})
     for (const Compute compute : computes(weight))
       for (const int64_t tokens : {1, 19}) {
-        const Linear op{.compute = compute, .rounding = InputRounding::kF8Token};
+        const Linear op{
+            .compute = compute, .rounding = InputRounding::kF8Token, .has_scale = weight.dtype == DType::kF8E4M3};
         EXPECT_EQ(check(linear_case(weight, op, tokens, 33, 96, 5)), "");
       }
 }
@@ -233,7 +243,7 @@ TEST(Linear, OnDevice) {
       for (const int64_t tokens : {1, 4, 6, 18, 64, 65, 130}) {
         Linear op{.compute = compute};
         if (seed % 5 == 0) op.rounding = InputRounding::kF8Token;
-        op.has_bias = seed % 2 == 0, op.has_residual = seed % 3 != 0;
+        op.has_bias = seed % 2 == 0, op.has_residual = seed % 3 != 0, op.has_scale = seed % 5 < 2;
         const int64_t step = k_step(weight), n = std::array<int64_t, 4>{1, 63, 64, 131}[seed % 4];
         const int64_t k = step == 1 ? std::array<int64_t, 5>{1, 8, 77, 256, 1000}[seed % 5] : step * 3;
         Case c = linear_case(weight, op, tokens, n, k, seed);
@@ -397,7 +407,7 @@ TEST(Packing, RefusesNanAndNamesTheRow) {
     for (const Packing* packing : packings()) {
       const ValueType type = weight_type(weight, 20, 256);
       const size_t bytes = packing->bytes(type);
-      if (bytes == 0) continue;
+      if (bytes == 0 || weight.dtype == DType::kI8) continue;  // int8 codes are all numbers
       Operand operand = testing::random_operand(type, {}, true, random);
       const size_t per_row = row_bytes(type.dtype, type.quant, 256);
       // All ones: NaN in every float type; in a block, somewhere in it, its scale.

@@ -6,8 +6,9 @@
 namespace bolide {
 
 std::span<const ProductMethod* const> product_methods() {
-  static constexpr std::array methods = {&kInt8Amx,     &kInt8Vnni,  &kInt8Avx2,      &kBf16Amx,    &kBf16Dot,
-                                         &kFloatAvx512, &kFloatAvx2, &kDecodedAvx512, &kDecodedAvx2};
+  static constexpr std::array methods = {&kInt8Amx,   &kInt8Vnni,      &kInt8Avx2,    &kBf16Amx,
+                                         &kBf16Dot,   &kCodesAvx512,   &kFloatAvx512, &kCodesAvx2,
+                                         &kFloatAvx2, &kDecodedAvx512, &kDecodedAvx2};
   return methods;
 }
 

@@ -8,7 +8,7 @@
 
 namespace bolide {
 
-// out[t][i] = sum_k x[row t][k] weight[i][k] + bias[i] + residual[t][i]
+// out[t][i] = sum_k x[row t][k] weight[i][k] * scale[i] + bias[i] + residual[t][i]
 struct Product {
   DType dtype = DType::kNone;  // of the weight
   const QuantScheme* quant = nullptr;
@@ -22,6 +22,7 @@ struct Product {
   const int32_t* x_rows = nullptr;  // [tokens] rows of x; null: 0, 1, 2, ...
   float* out = nullptr;
   int64_t out_stride = 0;
+  const float* scale = nullptr;     // [n] or null
   const float* bias = nullptr;      // [n] or null
   const float* residual = nullptr;  // [tokens, n] or null
   int64_t residual_stride = 0;
@@ -65,6 +66,6 @@ ChunkPlan plan_chunks(int64_t strips, int64_t token_tiles, size_t strip_bytes, i
 
 extern const ProductMethod kInt8Amx, kInt8Vnni, kInt8Avx2;
 extern const ProductMethod kBf16Amx, kBf16Dot, kFloatAvx512, kFloatAvx2;
-extern const ProductMethod kDecodedAvx512, kDecodedAvx2;
+extern const ProductMethod kCodesAvx512, kCodesAvx2, kDecodedAvx512, kDecodedAvx2;
 
 }  // namespace bolide

@@ -39,12 +39,13 @@ struct ProductShape {
   bool weight_wide, x_wide;  // rows start at multiples of 16 bytes
   const void* x;
   int64_t x_stride;
-  const float* bias;
+  const float *scale, *bias;
   AnyRows residual, out;
   const int32_t* experts;
   int share;
 
   __device__ __forceinline__ void finish(int64_t t, int i, float sum) const {
+    if (scale != nullptr) sum *= scale[i];
     if (bias != nullptr) sum += bias[i];
     if (residual.data != nullptr) sum += residual.get(t, i);
     out.put(t, i, sum);
@@ -157,7 +158,7 @@ inline ProductShape shape_of(const CudaProduct& product) {
   p.n = static_cast<int>(w.rows), p.k = static_cast<int>(w.k), p.tokens = static_cast<int>(product.out.rows);
   p.weight_wide = is_aligned(w.data, w.row_bytes, 16), p.x_wide = is_aligned(x.data, x.stride * x_size, 16);
   p.x = x.data, p.x_stride = x.stride;
-  p.bias = product.bias;
+  p.scale = product.scale, p.bias = product.bias;
   p.residual = any_rows(product.residual), p.out = any_rows(product.out);
   p.experts = product.experts, p.share = product.share;
   return p;

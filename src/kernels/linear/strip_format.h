@@ -7,7 +7,7 @@
 //           nibble and k = 16 + 4 j + b in the high one. 6-bit codes: their low 4 bits so, then 2 x 64 bytes of their
 //           high 2 bits; byte (r, b) of half h has those of k = 16 h + 4 j + b at bit 2 j.
 //   scales  [K / group] x 16 rows: f16, or 8-bit multiples of the block's f16
-//   minima  the same for schemes that have them
+//   minima  the same for schemes that have them; for those with zero points a byte, the zero point, in its place
 //   super   [K / 256] x (16 f16 scales of the block, 16 f16 minima if any)
 // A strip's bytes are one stream from front to back, and 64 bytes of codes are one register or one AMX tile row.
 #pragma once
@@ -23,6 +23,7 @@ enum class StripScale : uint8_t {
   kHalf,      // scale and minimum are f16
   kUnsigned,  // scale = d * u8, minimum = -dmin * u8
   kSigned,    // scale = d * i8
+  kHalfZero,  // scale is f16, minimum = -scale * u8; one of each for 2^StripShape::shift groups of 32
 };
 
 // value = scale * (code - zero), or scale * code + minimum.
@@ -48,6 +49,7 @@ enum StripKind : int {
   kStrip6SuperBy16,     // q6_k
   kStrip4SuperMinBy16,  // q2_k
   kStrip4SuperBy16,     // q3_k
+  kStrip4HalfZero,      // w4_g32, w4_g64, w4_g128
   kStripKinds
 };
 
@@ -64,8 +66,12 @@ constexpr StripFormat strip_format(int kind) {
     case kStripTableSuper: return {4, true, 1, StripScale::kSigned, false};
     case kStrip6SuperBy16: return {6, false, 2, StripScale::kSigned, false};
     case kStrip4SuperMinBy16: return {4, false, 2, StripScale::kUnsigned, true};
+    case kStrip4HalfZero: return {4, false, 1, StripScale::kHalfZero, true};
     default: return {4, false, 2, StripScale::kSigned, false};
   }
+}
+constexpr bool strip_scale_half(StripFormat f) {
+  return f.scale == StripScale::kHalf || f.scale == StripScale::kHalfZero;
 }
 
 // Bytes of the codes of 16 rows by 32.
@@ -78,12 +84,15 @@ constexpr bool strip_codes_wide(StripFormat f) { return f.table || f.code_bits =
 struct StripShape {
   int64_t groups;  // K / 32
   size_t scales, minima, super, bytes;
+  int shift;  // kHalfZero
 };
 
-// Where the results of strips go: out[m][n] = product + bias[n] + residual[m][n]. bias and residual may be null.
+// Where the results of strips go: out[m][n] = product * scale[n] + bias[n] + residual[m][n]. scale, bias and
+// residual may be null.
 struct StripTarget {
   float* out;
   int64_t out_stride;
+  const float* scale;
   const float* bias;
   const float* residual;
   int64_t residual_stride;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <bit>
 #include <cstring>
 
 #include "kernels/linear/block_fields.h"
@@ -14,6 +15,7 @@ constexpr StripScheme kSchemes[] = {
     {&kQ5_1, kStrip6HalfMin, 0},    {&kQ8_0, kStrip8Half, 128},       {&kQ2_K, kStrip4SuperMinBy16, 0},
     {&kQ3_K, kStrip4SuperBy16, 4},  {&kQ4_K, kStrip4Super, 0},        {&kQ5_K, kStrip6Super, 0},
     {&kQ6_K, kStrip6SuperBy16, 32}, {&kIQ4_NL, kStripTableHalf, 128}, {&kIQ4_XS, kStripTableSuper, 128},
+    {&kW4_G32, kStrip4HalfZero, 0}, {&kW4_G64, kStrip4HalfZero, 0},   {&kW4_G128, kStrip4HalfZero, 0},
 };
 
 // Where the fields of one block lie in a strip: the same walk reads and writes.
@@ -25,27 +27,33 @@ class BlockPlace {
   void store(int64_t first_group, int64_t groups, const BlockFields& f) {
     for (int64_t g = 0; g < groups; ++g) {
       store_codes(first_group + g, f.codes + g * 32);
-      if (format_.scale == StripScale::kHalf) continue;
+      if (strip_scale_half(format_)) continue;
       for (int p = 0; p < format_.parts; ++p) {
         *small(shape_.scales, first_group + g, p) = f.scales[g * format_.parts + p];
         if (format_.minimum) *small(shape_.minima, first_group + g, p) = f.minima[g * format_.parts + p];
       }
     }
     std::memcpy(half(first_group, false), &f.scale, 2);
-    if (format_.minimum) std::memcpy(half(first_group, true), &f.minimum, 2);
+    if (format_.scale == StripScale::kHalfZero)
+      *zero(first_group) = static_cast<uint8_t>(f.minimum);
+    else if (format_.minimum)
+      std::memcpy(half(first_group, true), &f.minimum, 2);
   }
 
   void load(int64_t first_group, int64_t groups, BlockFields* f) {
     for (int64_t g = 0; g < groups; ++g) {
       for (int j = 0; j < 32; ++j) f->codes[g * 32 + j] = load_code(first_group + g, j);
-      if (format_.scale == StripScale::kHalf) continue;
+      if (strip_scale_half(format_)) continue;
       for (int p = 0; p < format_.parts; ++p) {
         f->scales[g * format_.parts + p] = *small(shape_.scales, first_group + g, p);
         if (format_.minimum) f->minima[g * format_.parts + p] = *small(shape_.minima, first_group + g, p);
       }
     }
     std::memcpy(&f->scale, half(first_group, false), 2);
-    if (format_.minimum) std::memcpy(&f->minimum, half(first_group, true), 2);
+    if (format_.scale == StripScale::kHalfZero)
+      f->minimum = *zero(first_group);
+    else if (format_.minimum)
+      std::memcpy(&f->minimum, half(first_group, true), 2);
   }
 
  private:
@@ -82,9 +90,10 @@ class BlockPlace {
   uint8_t* small(size_t region, int64_t group, int part) const {
     return strip_ + region + (group * format_.parts + part) * kStripRows + row_;
   }
+  uint8_t* zero(int64_t group) const { return strip_ + shape_.minima + (group >> shape_.shift) * kStripRows + row_; }
   uint8_t* half(int64_t group, bool minimum) const {
-    if (format_.scale == StripScale::kHalf)
-      return strip_ + (minimum ? shape_.minima : shape_.scales) + (group * kStripRows + row_) * 2;
+    if (strip_scale_half(format_))
+      return strip_ + (minimum ? shape_.minima : shape_.scales) + ((group >> shape_.shift) * kStripRows + row_) * 2;
     const int64_t halves = format_.minimum ? 2 : 1;
     return strip_ + shape_.super + ((group / 8 * halves + (minimum ? 1 : 0)) * kStripRows + row_) * 2;
   }
@@ -167,13 +176,18 @@ const StripScheme* strip_scheme(const QuantScheme* quant) {
 StripShape strip_shape(const StripScheme& scheme, int64_t k) {
   const StripFormat format = strip_format(scheme.kind);
   const auto groups = static_cast<size_t>(k) / 32;
-  const bool half = format.scale == StripScale::kHalf;
-  const size_t scale_bytes = round_up(groups * static_cast<size_t>(format.parts) * kStripRows * (half ? 2 : 1), 64);
+  const bool half = strip_scale_half(format);
   StripShape shape{};
+  // Codes of schemes with zero points lie in blocks of a scale each, which need not be the 32 of a group.
+  if (format.scale == StripScale::kHalfZero)
+    shape.shift = std::countr_zero(static_cast<unsigned>(scheme.quant->block_elements / 32));
+  const size_t scales = (groups >> shape.shift) * static_cast<size_t>(format.parts) * kStripRows;
+  const size_t scale_bytes = round_up(scales * (half ? 2 : 1), 64);
+  const size_t minimum_bytes = format.scale == StripScale::kHalfZero ? round_up(scales, 64) : scale_bytes;
   shape.groups = static_cast<int64_t>(groups);
   shape.scales = groups * static_cast<size_t>(strip_group_bytes(format));
   shape.minima = shape.scales + scale_bytes;
-  shape.super = shape.minima + (format.minimum ? scale_bytes : 0);
+  shape.super = shape.minima + (format.minimum ? minimum_bytes : 0);
   shape.bytes = shape.super + (half ? 0 : round_up(groups / 8 * kStripRows * (format.minimum ? 4 : 2), 64));
   return shape;
 }

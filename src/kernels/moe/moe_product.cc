@@ -169,8 +169,8 @@ constexpr Kernel row() {
 }  // namespace
 
 std::span<const Kernel> moe_product_kernels() {
-  static const Kernel kernels[] = {row<kInt8Amx>(),   row<kInt8Vnni>(),      row<kInt8Avx2>(),
-                                   row<kBf16Amx>(),   row<kBf16Dot>(),       row<kFloatAvx512>(),
+  static const Kernel kernels[] = {row<kInt8Amx>(),   row<kInt8Vnni>(),      row<kInt8Avx2>(),    row<kBf16Amx>(),
+                                   row<kBf16Dot>(),   row<kCodesAvx512>(),   row<kFloatAvx512>(), row<kCodesAvx2>(),
                                    row<kFloatAvx2>(), row<kDecodedAvx512>(), row<kDecodedAvx2>()};
   return kernels;
 }

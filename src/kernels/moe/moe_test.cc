@@ -114,7 +114,8 @@ Hooks hooks() {
 
 const Weights kWeights[] = {{DType::kF32, nullptr, nullptr}, {DType::kBF16, nullptr, nullptr},
                             {DType::kU4, &kQ4_0, &kQ4_0},    {DType::kU4, &kQ4_1, &kQ8_0},
-                            {DType::kU4, &kQ4_K, &kQ6_K},    {DType::kF16, nullptr, nullptr}};
+                            {DType::kU4, &kQ4_K, &kQ6_K},    {DType::kF16, nullptr, nullptr},
+                            {DType::kU4, &kW4_G64, &kW4_G64}};
 
 TEST(Moe, EveryWeightTypeAndTokenCount) {
   uint64_t seed = 1;
@@ -126,7 +127,7 @@ TEST(Moe, EveryWeightTypeAndTokenCount) {
         MoeFfn op{.experts = 5, .top_k = 1 + static_cast<int64_t>(seed % 3), .renormalise = seed % 2 == 0};
         op.compute = compute;
         op.act = static_cast<ActKind>(seed % 4);
-        const int64_t step = w.gate_up == &kQ4_K ? 256 : w.gate_up != nullptr ? 32 : 1;
+        const int64_t step = w.gate_up != nullptr ? w.gate_up->block_elements : 1;
         std::vector<std::string> names;
         EXPECT_EQ(
             check_kernels(moe_kernels(), moe_case(w, op, tokens, step == 1 ? 45 : step, step == 1 ? 27 : step, seed),
@@ -152,7 +153,7 @@ TEST(Moe, OnDevice) {
         MoeFfn op{.experts = experts, .top_k = top_k, .renormalise = seed % 2 == 0};
         op.compute = compute;
         op.act = static_cast<ActKind>(seed % 4);
-        const int64_t step = w.gate_up == &kQ4_K ? 256 : w.gate_up != nullptr ? 32 : 40;
+        const int64_t step = w.gate_up != nullptr ? w.gate_up->block_elements : 40;
         Case c = moe_case(w, op, tokens, step, step, seed);
         const DType activation = seed % 3 == 0 ? DType::kF32 : DType::kBF16;
         c.in[0].dtype = activation;

@@ -42,14 +42,15 @@ class PoolStream : public Stream {
   Workers& workers_;
 };
 
-// Where a scheme keeps its f16 scale and minimum within a block; -1: none.
+// Where a scheme keeps its f16 scale and minimum, or its zero point and padding, within a block; -1: none.
 struct HalfFields {
   const QuantScheme* scheme;
-  int scale, minimum;
+  int scale, minimum, zero = -1;
 };
-constexpr HalfFields kHalfFields[] = {{&kQ4_0, 0, -1}, {&kQ4_1, 0, 2},    {&kQ5_0, 0, -1},   {&kQ5_1, 0, 2},
-                                      {&kQ8_0, 0, -1}, {&kQ2_K, 80, 82},  {&kQ3_K, 108, -1}, {&kQ4_K, 0, 2},
-                                      {&kQ5_K, 0, 2},  {&kQ6_K, 208, -1}, {&kIQ4_NL, 0, -1}, {&kIQ4_XS, 0, -1}};
+constexpr HalfFields kHalfFields[] = {
+    {&kQ4_0, 0, -1},   {&kQ4_1, 0, 2},    {&kQ5_0, 0, -1},      {&kQ5_1, 0, 2},       {&kQ8_0, 0, -1},
+    {&kQ2_K, 80, 82},  {&kQ3_K, 108, -1}, {&kQ4_K, 0, 2},       {&kQ5_K, 0, 2},       {&kQ6_K, 208, -1},
+    {&kIQ4_NL, 0, -1}, {&kIQ4_XS, 0, -1}, {&kW4_G32, 0, -1, 2}, {&kW4_G64, 0, -1, 2}, {&kW4_G128, 0, -1, 2}};
 
 void store_half(std::byte* p, float value) {
   const uint16_t h = f32_to_f16(value);
@@ -358,6 +359,7 @@ Operand random_operand(const ValueType& type, const SymbolValues& sizes, bool we
     for (size_t at = 0; at < operand.natural.size(); at += block) {
       std::byte* p = operand.natural.data() + at;
       store_half(p + fields->scale, scale(random) * (random() % 2 != 0 ? 1.f : -1.f));
+      if (fields->zero >= 0) p[fields->zero] &= std::byte{15}, p[fields->zero + 1] = std::byte{0};
       if (fields->minimum >= 0) store_half(p + fields->minimum, scale(random) * (random() % 2 != 0 ? 7.f : -7.f));
     }
     decode(operand);
@@ -383,6 +385,7 @@ Operand random_operand(const ValueType& type, const SymbolValues& sizes, bool we
       case DType::kBF16: store(f32_to_bf16(values[i])); break;
       case DType::kF8E4M3: store(f32_to_f8e4m3(values[i])); break;
       case DType::kF8E5M2: store(static_cast<uint8_t>(f32_to_f16(values[i]) >> 8)); break;
+      case DType::kI8: store(static_cast<int8_t>(std::clamp(std::nearbyint(values[i] * 40), -128.f, 127.f))); break;
       default: BOLIDE_CHECK(false, "no random {}", to_string(type.dtype));
     }
   }
