@@ -97,6 +97,9 @@ class Runner {
   Stream& stream() { return *stream_; }
   // The plan that a step of these sizes runs.
 
+  // The plan that a step of these sizes runs.
+  Result<const Plan*> plan_for(const SymbolValues& sizes) { return plans_->select(sizes); }
+
   // Plans that were captured so far.
   int captured_count() const { return executor_->captured_count(); }
 

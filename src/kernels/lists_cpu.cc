@@ -5,6 +5,7 @@
 #include "kernels/gather_rows/gather_rows.h"
 #include "kernels/linear/code_strips.h"
 #include "kernels/linear/float_strips.h"
+#include "kernels/linear/gemv_layout.h"
 #include "kernels/linear/linear.h"
 #include "kernels/linear/strips.h"
 #include "kernels/moe/moe.h"
@@ -25,7 +26,7 @@ const KernelRegistry& cpu_kernels() {
 }
 
 const Packing* find_packing(std::string_view name) {
-  for (const Packing* packing : {&kStripPacking, &kFloatPacking, &kCodePacking})
+  for (const Packing* packing : {&kStripPacking, &kFloatPacking, &kCodePacking, &kW4PiecesG128, &kW4PiecesG32})
     if (packing->name == name) return packing;
   return nullptr;
 }

@@ -4,6 +4,7 @@
 #include "kernels/embed/embed_cuda.h"
 #include "kernels/gather_rows/gather_rows_cuda.h"
 #include "kernels/linear/cublaslt_cuda.h"
+#include "kernels/linear/gemv_cuda.h"
 #include "kernels/linear/linear_cuda.h"
 #include "kernels/moe/moe_cuda.h"
 #include "kernels/norm/norm_cuda.h"
@@ -15,9 +16,9 @@ namespace bolide {
 
 const KernelRegistry& cuda_kernels() {
   static const std::span<const Kernel> kLists[] = {
-      act_cuda_kernels(),      attention_cuda_kernels(), embed_cuda_kernels(), gather_rows_cuda_kernels(),
-      cublaslt_cuda_kernels(), linear_cuda_kernels(),    moe_cuda_kernels(),   norm_cuda_kernels(),
-      rope_cuda_kernels(),     sample_cuda_kernels(),
+      act_cuda_kernels(),  attention_cuda_kernels(), embed_cuda_kernels(),  gather_rows_cuda_kernels(),
+      gemv_cuda_kernels(), cublaslt_cuda_kernels(),  linear_cuda_kernels(), moe_cuda_kernels(),
+      norm_cuda_kernels(), rope_cuda_kernels(),      sample_cuda_kernels(),
   };
   static const KernelRegistry kRegistry(kLists);
   return kRegistry;

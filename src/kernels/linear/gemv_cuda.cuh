@@ -30,8 +30,8 @@ inline constexpr int kGemvTiles = 2;  // of a group: 8 pairs of rows each
 
 struct GemvArgs {
   const uint8_t* codes;
-  const uint8_t* groups;
-  int64_t row_bytes;
+  int64_t row_bytes, groups_from;
+  uint32_t row_codes;  // pieces of 16 bytes of codes in a row
   int rows, k, tokens;
   int pairs, pairs_block;  // of the weight, of a block
   const void* x;
@@ -430,7 +430,6 @@ __global__ void __launch_bounds__(kGemvThreads, kTokenTiles == 1 ? 2 : 1)
   // Rows in units of 16 bytes, so that an address is one multiply-add.
   int copy_pass = 0, copy_window = warp;
   uint32_t row_at[kTiles][2];
-  uint32_t group_at[kGroupWords > 0 ? kTiles : 1][2];
   const auto row_units = static_cast<uint32_t>(a.row_bytes / 16);
   const auto find_rows = [&] {
 #pragma unroll
@@ -440,25 +439,21 @@ __global__ void __launch_bounds__(kGemvThreads, kTokenTiles == 1 ? 2 : 1)
       gemv_rows(a, heads, begin, end, begin + copy_pass * pass_pairs + tile * 8 + g, &low, &high);
       row_at[tile][0] = static_cast<uint32_t>(low) * row_units;
       row_at[tile][1] = static_cast<uint32_t>(high) * row_units;
-      if constexpr (kGroupWords > 0) {
-        group_at[tile][0] = static_cast<uint32_t>(low) * static_cast<uint32_t>(windows);
-        group_at[tile][1] = static_cast<uint32_t>(high) * static_cast<uint32_t>(windows);
-      }
     }
   };
   const auto copy_group = [&](int half, int slot) {
     if (copy_pass < passes && begin + copy_pass * pass_pairs + half * 16 < end) {
       const uint32_t column = static_cast<uint32_t>(copy_window * 4 + t);
-      const bool exists = column < row_units;
+      const bool exists = column < a.row_codes;
       const uint32_t clamped = exists ? column : 0;
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int tile = half * 2 + i / 2, row = i % 2, place = slot * 4 + i;
         copy_async<16>(queue + place * kWarp, a.codes + uint64_t{row_at[tile][row] + clamped} * 16, exists ? 16 : 0);
         if constexpr (kGroupWords > 0) {
-          const uint64_t at = group_at[tile][row] + static_cast<uint32_t>(copy_window);
-          copy_async<Format::kGroupBytes>(constants + place * kWarp * kGroupWords, a.groups + at * Format::kGroupBytes,
-                                          Format::kGroupBytes);
+          const uint8_t* group = a.codes + uint64_t{row_at[tile][row]} * 16 + a.groups_from;
+          copy_async<Format::kGroupBytes>(constants + place * kWarp * kGroupWords,
+                                          group + copy_window * Format::kGroupBytes, Format::kGroupBytes);
         }
       }
     }
@@ -632,8 +627,8 @@ template <class Format>
 int gemv_as(const CudaTarget& target, const GemvWork& work) {
   const GemvWeight& w = work.weight;
   GemvArgs a{};
-  a.codes = static_cast<const uint8_t*>(w.codes), a.groups = static_cast<const uint8_t*>(w.groups);
-  a.row_bytes = Format::kGroupBytes > 0 ? ceil_div(w.k, Format::kWindow) * 64 : w.k * Format::kBits / 8;
+  a.codes = static_cast<const uint8_t*>(w.codes), a.row_bytes = w.row_bytes, a.groups_from = w.groups_from;
+  a.row_codes = static_cast<uint32_t>(ceil_div(w.k * Format::kBits, 128));
   a.rows = static_cast<int>(w.rows), a.k = static_cast<int>(w.k), a.tokens = static_cast<int>(work.x.rows);
   const bool plain = work.pairs == GemvWork::Pairs::kRows;
   a.pairs = static_cast<int>(plain ? ceil_div(w.rows, 2) : w.rows / 2);

@@ -9,20 +9,20 @@ namespace bolide::cuda {
 
 inline constexpr int kGemvTokensMax = 16;
 
-// How the codes of a weight lie: rows of 16-byte multiples, and for W4 a plane of group constants behind them.
 enum class GemvFormat : uint8_t {
-  kBF16,     // rows as the checkpoint has them
-  kF8E4M3,   // the same, with a scale a row
-  kInt8,     // the same
-  kW4G128,   // gemv_layout.h
+  kBF16,    // rows as the checkpoint has them
+  kF8E4M3,  // the same, with a scale a row
+  kInt8,    // the same
+  kW4G128,  // gemv_layout.h
   kW4G32,
 };
 
 struct GemvWeight {
   GemvFormat format = GemvFormat::kBF16;
   const void* codes = nullptr;
-  const void* groups = nullptr;  // W4: [rows, k / 128] constants of a window
   int64_t rows = 0, k = 0;
+  int64_t row_bytes = 0;    // between two rows: a multiple of 16
+  int64_t groups_from = 0;  // W4: bytes from a row's start to the constants of its groups
 };
 
 // x [T, K], T <= 16: RmsNorm if gain is set, product, scale, bias, then one of

@@ -1,0 +1,153 @@
+#include "kernels/linear/gemv_cuda.h"
+
+#include "kernels/common/cuda.h"
+#include "kernels/linear/gemv_cuda_parts.h"
+#include "kernels/linear/gemv_layout.h"
+#include "kernels/norm/norm_cuda_parts.h"
+#include "kernels/rope/rope_launch_cuda.h"
+
+namespace bolide {
+namespace {
+
+const Linear& linear_of(const Linear& op) { return op; }
+const Linear& linear_of(const QkvRope& op) { return op.linear; }
+
+const Packing* packing_of(const ValueType& weight) {
+  if (weight.quant == &kW4_G128) return &kW4PiecesG128;
+  return weight.quant == &kW4_G64 || weight.quant == &kW4_G32 ? &kW4PiecesG32 : nullptr;
+}
+
+// False if there is no format for the type.
+bool format_of(DType dtype, const QuantScheme* quant, int64_t k, cuda::GemvWeight* weight) {
+  using Format = cuda::GemvFormat;
+  weight->k = k;
+  if (quant != nullptr) {
+    const int64_t group = quant == &kW4_G128 ? 128 : 32;
+    if (quant != &kW4_G128 && quant != &kW4_G64 && quant != &kW4_G32) return false;
+    const W4PieceRow row = w4_piece_row(k, group);
+    weight->format = group == 128 ? Format::kW4G128 : Format::kW4G32;
+    weight->row_bytes = row.row_bytes, weight->groups_from = row.groups_from;
+    return true;
+  }
+  switch (dtype) {
+    case DType::kBF16: weight->format = Format::kBF16; break;
+    case DType::kF8E4M3: weight->format = Format::kF8E4M3; break;
+    case DType::kI8: weight->format = Format::kInt8; break;
+    default: return false;
+  }
+  weight->row_bytes = k * bits_of(dtype) / 8;
+  return weight->row_bytes % 16 == 0 && k % 8 == 0;
+}
+
+// A norm whose result does not fit shared memory is a kernel of its own in front.
+bool norm_is_apart(const Linear& op, int64_t tokens, int64_t k) {
+  return op.has_norm && 2 * tokens * k > cuda::kGemvSharedXMax;
+}
+
+bool supports_product(const Problem& problem, const Linear& op) {
+  const ValueType &x = problem.in[0], &weight = problem.in[1];
+  const GpuInfo& gpu = *problem.device->gpu;
+  if (gpu.compute_capability < 80 || gpu.shared_bytes_block < 200 << 10) return false;
+  if (weight.dims.size() != 2 || op.rounding != InputRounding::kNone || op.compute != Compute::kBF16) return false;
+  const int64_t n = weight.dims[0].factor, k = weight.dims[1].factor;
+  cuda::GemvWeight made;
+  if (!format_of(weight.dtype, weight.quant, k, &made) || n > INT32_MAX || k > INT32_MAX) return false;
+  if (n * (made.row_bytes / 16) > UINT32_MAX) return false;  // a place in the weight is a number of 16 bytes
+  if (problem.in[0].dims[0].at(problem.sizes) > cuda::kGemvTokensMax) return false;
+  if (x.dtype != (op.has_norm ? DType::kF32 : DType::kBF16)) return false;
+  const LinearInputs at = inputs_of(op);
+  const auto dtype = [&](int input) { return input < 0 ? DType::kF32 : problem.in[static_cast<size_t>(input)].dtype; };
+  return dtype(at.scale) == DType::kF32 && dtype(at.bias) == DType::kF32 && dtype(at.gain) == DType::kF32 &&
+         is_activation(dtype(at.residual)) && is_activation(problem.out[0].dtype);
+}
+
+template <class Op>
+bool supports(const Problem& problem) {
+  const auto* op = attributes<Op>(problem);
+  if (op == nullptr) return false;
+  if constexpr (std::is_same_v<Op, QkvRope>)
+    if (!rope::fits_cuda(op->rope.rope) || op->rope.head_dim % 2 != 0) return false;
+  return supports_product(problem, linear_of(*op));
+}
+
+template <class Op>
+size_t workspace(const Problem& problem) {
+  const int64_t tokens = problem.in[0].dims[0].at(problem.sizes), k = problem.in[1].dims[1].factor;
+  return norm_is_apart(linear_of(*attributes<Op>(problem)), tokens, k) ? static_cast<size_t>(2 * tokens * k) : 0;
+}
+
+const Packing* packing(const Problem& problem, int operand) {
+  return operand == 1 ? packing_of(problem.in[1]) : nullptr;
+}
+
+template <class Op>
+Result<> launch(const Launch& launch, Stream& stream) {
+  const Op& op = attributes<Op>(launch);
+  const Linear& linear = linear_of(op);
+  const CudaTarget target = target_of(stream);
+  const LinearInputs at = inputs_of(linear);
+  const auto vector = [&](int input) {
+    return input < 0 ? nullptr : launch.in[static_cast<size_t>(input)].as<const float>();
+  };
+  const TensorView& weight = launch.in[1];
+  cuda::GemvWork work;
+  BOLIDE_CHECK(format_of(weight.dtype, weight.quant, weight.cols(), &work.weight), "a weight of another type");
+  work.weight.codes = weight.data, work.weight.rows = weight.rows();
+  work.x = matrix_of(launch.in[0]), work.out = matrix_of(launch.out[0]);
+  if (work.x.rows == 0) return {};
+  const int64_t k = work.x.cols;
+  if (norm_is_apart(linear, work.x.rows, k)) {
+    const CudaMatrix normed{launch.workspace.data(), DType::kBF16, work.x.rows, k, k};
+    BOLIDE_TRY(launched(stream, cuda::rms_norm(target, work.x, {}, vector(at.gain), linear.eps, k, {}, normed),
+                        "linear_gemv_cuda"));
+    work.x = normed;
+  } else {
+    work.gain = vector(at.gain), work.eps = linear.eps;
+  }
+  work.scale = vector(at.scale), work.bias = vector(at.bias);
+  if (linear.has_residual) work.residual = matrix_of(launch.in[static_cast<size_t>(at.residual)]);
+  cuda::RopeParameters rope;
+  if constexpr (std::is_same_v<Op, QkvRope>) {
+    work.pairs = cuda::GemvWork::Pairs::kHeads;
+    rope = rope::parameters_of(op.rope.rope, launch.batch);
+    work.rope = &rope;
+    work.positions = launch.in.back().template as<const int32_t>();
+    work.heads = static_cast<int>(op.rope.heads), work.head_dim = static_cast<int>(op.rope.head_dim);
+    work.pools = rope::pools_of(launch, op.rope.layer, op.rope.kv_heads, op.rope.head_dim);
+  } else if (linear.gated) {
+    work.pairs = cuda::GemvWork::Pairs::kHalves;
+    work.act = static_cast<cuda::Elementwise>(linear.act);  // act_cuda.cc sees to it that they agree
+  }
+  return launched(stream, cuda::gemv(target, work), "linear_gemv_cuda");
+}
+
+template <class Op>
+constexpr Kernel row(std::string_view name) {
+  return {.name = name,
+          .device = DeviceKind::kCuda,
+          .supports = supports<Op>,
+          .workspace = workspace<Op>,
+          .launch = launch<Op>,
+          .packing = packing,
+          .batch_invariant = false};  // more tokens than it takes are another kernel's
+}
+
+constexpr Kernel kKernels[] = {row<Linear>("linear_gemv_cuda"), row<QkvRope>("qkv_rope_gemv_cuda")};
+
+}  // namespace
+
+std::span<const Kernel> gemv_cuda_kernels() { return kKernels; }
+
+namespace cuda {
+
+int gemv(const CudaTarget& target, const GemvWork& work) {
+  switch (work.weight.format) {
+    case GemvFormat::kBF16: return gemv_bf16(target, work);
+    case GemvFormat::kF8E4M3: return gemv_f8(target, work);
+    case GemvFormat::kInt8: return gemv_int8(target, work);
+    default: return gemv_w4(target, work);
+  }
+}
+
+}  // namespace cuda
+}  // namespace bolide

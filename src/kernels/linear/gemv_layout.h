@@ -1,0 +1,25 @@
+// Layouts of 4-bit weights for the GPU's products of few tokens (gemv_cuda.cuh). A row is a run of windows of 128
+// columns, 64 bytes each, then the constants of its groups; rows are padded to multiples of 16 bytes.
+//
+//   window: 4 pieces of 16 bytes, one for each thread t of four; word j of a piece has the codes of columns
+//           32 j + 8 t .. + 7, from the lowest nibble up 0 2 4 6 1 3 5 7
+//   constants: for each group a f16 scale, a u8 zero point and a byte of 0; groups of 128, or of 32 otherwise
+#pragma once
+
+#include "kernels/kernel.h"
+
+namespace bolide {
+
+extern const Packing kW4PiecesG128;  // of w4_g128
+extern const Packing kW4PiecesG32;   // of w4_g32 and w4_g64
+
+struct W4PieceRow {
+  int64_t groups_from, row_bytes;
+};
+// Of rows of k columns in groups of `group` (128 or 32).
+constexpr W4PieceRow w4_piece_row(int64_t k, int64_t group) {
+  const int64_t windows = (k + 127) / 128, constants = windows * (128 / group) * 4;
+  return {windows * 64, windows * 64 + (constants + 15) / 16 * 16};
+}
+
+}  // namespace bolide
