@@ -188,6 +188,30 @@ TEST(GpuPlans, EveryGeneratedModelHasKernels) {
     }
 }
 
+// Norms, rotary embedding, the cache's rows, gates and sums belong to the products around them, for any number of
+// tokens.
+TEST(GpuPlans, ALayerIsFiveSteps) {
+  if (!has_kernels()) GTEST_SKIP() << "this build has no kernels of GPUs, or not of every op";
+  const DeviceInfo gpu = a_gpu(kCublasLt);
+  ModelOptions options;
+  options.device = DeviceKind::kCuda;
+  for (const char* name : {"synth:llama-3-8b:layers=2", "synth:qwen2-1.5b:layers=2", "synth:phi-3-mini:layers=2"}) {
+    SCOPED_TRACE(name);
+    auto prepared = prepare_checkpoint(name, options, gpu);
+    ASSERT_TRUE(prepared.has_value()) << prepared.error().text;
+    const auto uses = choose_packings(prepared->graph, kernels_for(options), gpu, {{512, 16, 16}});
+    ASSERT_TRUE(uses.has_value()) << uses.error().text;
+    const WeightStore weights = WeightStore::outline(prepared->graph, *uses);
+    for (const SymbolValues& bucket : {SymbolValues{{1, 1, 1}}, SymbolValues{{512, 16, 16}}}) {
+      const auto plan = make_plan(prepared->graph, weights, kernels_for(options), gpu, bucket);
+      ASSERT_TRUE(plan.has_value()) << plan.error().text;
+      std::string steps;
+      for (const Step& step : plan->steps) steps += prepared->graph.node(step.node).name + " ";
+      EXPECT_EQ(plan->steps.size(), 2u * 5 + 4) << steps;  // embed, rows, head and sample
+    }
+  }
+}
+
 // A plan that is only looked at is the one that runs.
 TEST(OutlinePlans, AreThoseOfTheOpenedModel) {
   for (const char* name : {"synth:smollm2-135m:layers=1", "synth:smollm2-135m:q4_0:layers=1"}) {

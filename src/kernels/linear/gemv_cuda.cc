@@ -3,6 +3,7 @@
 #include "kernels/common/cuda.h"
 #include "kernels/linear/gemv_cuda_parts.h"
 #include "kernels/linear/gemv_layout.h"
+#include "kernels/linear/linear_cuda_parts.h"
 #include "kernels/norm/norm_cuda_parts.h"
 #include "kernels/rope/rope_launch_cuda.h"
 
@@ -70,10 +71,9 @@ bool supports(const Problem& problem) {
   return supports_product(problem, linear_of(*op));
 }
 
-template <class Op>
+// For a norm apart, or for rows of x that do not lie at multiples of 16 bytes.
 size_t workspace(const Problem& problem) {
-  const int64_t tokens = problem.in[0].dims[0].at(problem.sizes), k = problem.in[1].dims[1].factor;
-  return norm_is_apart(linear_of(*attributes<Op>(problem)), tokens, k) ? static_cast<size_t>(2 * tokens * k) : 0;
+  return static_cast<size_t>(4 * problem.in[0].dims[0].at(problem.sizes) * problem.in[1].dims[1].factor);
 }
 
 const Packing* packing(const Problem& problem, int operand) {
@@ -103,6 +103,13 @@ Result<> launch(const Launch& launch, Stream& stream) {
     work.x = normed;
   } else {
     work.gain = vector(at.gain), work.eps = linear.eps;
+    const int64_t size = work.x.dtype == DType::kBF16 ? 2 : 4;
+    if (reinterpret_cast<uintptr_t>(work.x.data) % 16 != 0 || work.x.stride * size % 16 != 0) {
+      const CudaMatrix whole{launch.workspace.data(), work.x.dtype, work.x.rows, k, k};
+      BOLIDE_TRY(launched(stream, cuda::round_rows(target, work.x, false, cuda::RoundTo::kNothing, whole),
+                          "linear_gemv_cuda"));
+      work.x = whole;
+    }
   }
   work.scale = vector(at.scale), work.bias = vector(at.bias);
   if (linear.has_residual) work.residual = matrix_of(launch.in[static_cast<size_t>(at.residual)]);
@@ -126,7 +133,7 @@ constexpr Kernel row(std::string_view name) {
   return {.name = name,
           .device = DeviceKind::kCuda,
           .supports = supports<Op>,
-          .workspace = workspace<Op>,
+          .workspace = workspace,
           .launch = launch<Op>,
           .packing = packing,
           .batch_invariant = false};  // more tokens than it takes are another kernel's
