@@ -232,30 +232,33 @@ TEST(PackedCheckpoint, Int8CodesComputeAsTheirProducts) {
   }
 }
 
+// As if that tensor had no scales.
+class WithoutScale final : public WeightSource {
+ public:
+  explicit WithoutScale(std::shared_ptr<const WeightSource> inner) : inner_(std::move(inner)) {
+    info_ = *inner_->find(kName);
+    info_.scale.clear();
+  }
+  const WeightInfo* find(std::string_view name) const override { return name == kName ? &info_ : inner_->find(name); }
+  Result<WeightData> open(std::string_view name) const override { return inner_->open(name); }
+  std::vector<std::string> names() const override { return inner_->names(); }
+  const std::string& label() const override { return inner_->label(); }
+  static constexpr const char* kName = "model.layers.1.self_attn.o_proj.weight";
+
+ private:
+  std::shared_ptr<const WeightSource> inner_;
+  WeightInfo info_;
+};
+
 // Integers are codes only beside a scale a row.
 TEST(PackedCheckpoint, IntegersAreNoWeights) {
-  class Bare final : public WeightSource {
-   public:
-    explicit Bare(std::shared_ptr<const WeightSource> inner) : inner_(std::move(inner)) {
-      info_ = *inner_->find(kName);
-      info_.scale.clear();
-    }
-    const WeightInfo* find(std::string_view name) const override { return name == kName ? &info_ : inner_->find(name); }
-    Result<WeightData> open(std::string_view name) const override { return inner_->open(name); }
-    std::vector<std::string> names() const override { return inner_->names(); }
-    const std::string& label() const override { return inner_->label(); }
-    static constexpr const char* kName = "model.layers.1.self_attn.o_proj.weight";
-
-   private:
-    std::shared_ptr<const WeightSource> inner_;
-    WeightInfo info_;
-  };
   auto loaded = load_model(golden_model("llama-bias"), {});
   ASSERT_TRUE(loaded.has_value()) << loaded.error().text;
-  loaded->weights = std::make_shared<Bare>(std::make_shared<Int8Projections>(loaded->weights, false));
+  loaded->weights = std::make_shared<WithoutScale>(std::make_shared<Int8Projections>(loaded->weights, false));
   const auto graph = build_graph(*loaded, ComputeMode::kF32);
   ASSERT_FALSE(graph.has_value());
-  EXPECT_NE(graph.error().text.find(std::string(Bare::kName) + " is i8"), std::string::npos) << graph.error().text;
+  EXPECT_NE(graph.error().text.find(std::string(WithoutScale::kName) + " is i8"), std::string::npos)
+      << graph.error().text;
 }
 
 }  // namespace
