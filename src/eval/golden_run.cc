@@ -177,6 +177,12 @@ Result<std::vector<LogitRuns>> GoldenModel::decode_together(const GoldenPrompt& 
   return runs;
 }
 
+bool GoldenModel::has_experts() const {
+  const Graph& graph = model_->runner->plans().graph();
+  return std::any_of(graph.order().begin(), graph.order().end(),
+                     [&](NodeId id) { return std::holds_alternative<MoeFfn>(graph.node(id).op); });
+}
+
 Result<std::vector<std::string>> GoldenModel::reference_steps(int32_t tokens, int32_t sequences) {
   BOLIDE_TRY(const Plan* plan, model_->runner->plan_for(SymbolValues{{tokens, sequences, sequences}}));
   std::vector<std::string> found;

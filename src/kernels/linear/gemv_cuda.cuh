@@ -628,7 +628,8 @@ int gemv_as(const CudaTarget& target, const GemvWork& work) {
   const GemvWeight& w = work.weight;
   GemvArgs a{};
   a.codes = static_cast<const uint8_t*>(w.codes), a.row_bytes = w.row_bytes, a.groups_from = w.groups_from;
-  a.row_codes = static_cast<uint32_t>(ceil_div(w.k * Format::kBits, 128));
+  a.row_codes = static_cast<uint32_t>(Format::kGroupBytes > 0 ? ceil_div(w.k, Format::kWindow) * 4
+                                                              : ceil_div(w.k * Format::kBits, 128));
   a.rows = static_cast<int>(w.rows), a.k = static_cast<int>(w.k), a.tokens = static_cast<int>(work.x.rows);
   const bool plain = work.pairs == GemvWork::Pairs::kRows;
   a.pairs = static_cast<int>(plain ? ceil_div(w.rows, 2) : w.rows / 2);

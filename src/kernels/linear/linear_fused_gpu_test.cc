@@ -135,7 +135,8 @@ Matrix linear(const Linear& op, std::span<const Operand> in) {
 
 // Rounding to bf16 errs by 2^-9 of a value at most, by about 2^-10 on the average of many. It happens to a norm's
 // result, to weights times their scale, to what a gate or rotary embedding is made of, and to a bf16 result. Largest
-// errors are those of results that are many times the root mean square: 10 times, a product of two such 40 times.
+// errors are those of results that are many times the root mean square: 10 times, a product of two such 40 times, and
+// as much where one token has all outliers.
 // Without any of it, sums on tensor cores are left, whose terms are cut to 24 bits beside the largest of 16.
 Bound bound_of(const Linear& op, DType weight, DType out, bool rope) {
   int roundings = 0;
@@ -146,7 +147,8 @@ Bound bound_of(const Linear& op, DType weight, DType out, bool rope) {
   if (rope) ++roundings;
   if (out == DType::kBF16) ++roundings;
   if (roundings == 0) return {2e-5, 4e-4};
-  return {testing::kBF16Rounding * std::sqrt(roundings), testing::kBF16Rounding * (op.gated ? 40 : 10) * roundings};
+  return {testing::kBF16Rounding * std::sqrt(roundings),
+          testing::kBF16Rounding * (op.gated || rope ? 40 : 10) * roundings};
 }
 
 // Outputs of few elements say little about averages.
