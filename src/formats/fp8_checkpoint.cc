@@ -91,7 +91,7 @@ class Fp8Source final : public QuantisedSource {
       for (int64_t n = 0; n < shape[0]; ++n) out[n] = scales[static_cast<size_t>(n / grid.rows)];
       return {};
     }
-    BOLIDE_TRY(const auto codes, inner().open(module + ".weight"));
+    BOLIDE_TRY(const auto codes, inner().open_with(module + ".weight", workers));
     const int64_t k = shape[1];
     workers.run(shape[0], [&](int64_t n, int) {
       float* row = out + n * k;
