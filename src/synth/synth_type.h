@@ -35,6 +35,6 @@ std::span<const SynthType> synth_types();
 Result<const SynthType*> find_synth_type(std::string_view name);
 std::string known_synth_types();  // "bf16, f32, ..."
 // `wanted`, or what converters to GGUF take for rows that are no whole number of its blocks.
-const QuantScheme& scheme_for_rows(const QuantScheme& wanted, int64_t k);
+const QuantScheme* scheme_for_rows(const QuantScheme* wanted, int64_t k);
 
 }  // namespace bolide

@@ -194,7 +194,7 @@ void SynthWeights::add_int4(const std::string& module, int64_t n, int64_t k, flo
 
 void SynthWeights::add_blocks(Slot slot, const std::string& module, int64_t n, int64_t k, float deviation) {
   const bool head = slot == Slot::kHead || (slot == Slot::kEmbed && request_.architecture->tied);
-  const QuantScheme& scheme = scheme_for_rows(head ? *request_.type->head : *request_.type->linears, k);
+  const QuantScheme& scheme = *scheme_for_rows(head ? request_.type->head : request_.type->linears, k);
   add({WeightInfo{.name = module + ".weight", .dtype = scheme.code, .quant = &scheme, .shape = {n, k}},
        Content::kBlocks, 0, deviation});
 }
