@@ -128,8 +128,10 @@ Result<std::unique_ptr<Matmuls::Ready>> Matmuls::describe(const Key& key) const 
 Result<> Matmuls::set_pointers(const Ready& ready, const Matmul& product) const {
   const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const void* pointer) -> Result<> {
     if (pointer == nullptr) return {};
-    return check(*lt_, lt_->MatmulDescSetAttribute(ready.operation, attribute, &pointer, sizeof pointer),
-                 "cublasLtMatmulDescSetAttribute");
+    return check(
+        *lt_,
+        lt_->MatmulDescSetAttribute(ready.operation, attribute, static_cast<const void*>(&pointer), sizeof pointer),
+        "cublasLtMatmulDescSetAttribute");
   };
   BOLIDE_TRY(set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias));
   BOLIDE_TRY(set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, product.weight_scale));

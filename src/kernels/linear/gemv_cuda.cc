@@ -10,8 +10,8 @@
 namespace bolide {
 namespace {
 
-const Linear& linear_of(const Linear& op) { return op; }
-const Linear& linear_of(const QkvRope& op) { return op.linear; }
+const Linear* linear_of(const Linear& op) { return &op; }
+const Linear* linear_of(const QkvRope& op) { return &op.linear; }
 
 const Packing* packing_of(const ValueType& weight) {
   if (weight.quant == &kW4_G128) return &kW4PiecesG128;
@@ -68,7 +68,7 @@ bool supports(const Problem& problem) {
   if (op == nullptr) return false;
   if constexpr (std::is_same_v<Op, QkvRope>)
     if (!rope::fits_cuda(op->rope.rope) || op->rope.head_dim % 2 != 0) return false;
-  return supports_product(problem, linear_of(*op));
+  return supports_product(problem, *linear_of(*op));
 }
 
 // For a norm apart, or for rows of x that do not lie at multiples of 16 bytes.
@@ -83,7 +83,7 @@ const Packing* packing(const Problem& problem, int operand) {
 template <class Op>
 Result<> launch(const Launch& launch, Stream& stream) {
   const Op& op = attributes<Op>(launch);
-  const Linear& linear = linear_of(op);
+  const Linear& linear = *linear_of(op);
   const CudaTarget target = target_of(stream);
   const LinearInputs at = inputs_of(linear);
   const auto vector = [&](int input) {
