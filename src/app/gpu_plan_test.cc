@@ -91,7 +91,6 @@ const std::set<std::string> kStillReference = {
     "decode Linear q8_0",
     "decode QkvRope q4_0",
     "decode QkvRope q4_1",
-    "decode QkvRope q4_k",
     "decode QkvRope q5_k",
     "decode QkvRope q8_0",
     "prompt Linear q6_k",

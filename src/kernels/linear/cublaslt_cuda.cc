@@ -42,6 +42,7 @@ struct Work {
   int64_t n, k;  // of the weight
   DType out;
   int64_t between_max;
+  int compute_capability;
 
   bool rounds_input() const { return op.rounding != InputRounding::kNone; }
   bool changes_input() const { return op.has_norm || rounds_input(); }
@@ -56,8 +57,8 @@ struct Work {
   // Bytes a token between the kernels, of input and product.
   int64_t input_bytes() const { return path == Path::kF8 ? k : changes_input() ? 2 * k : 0; }
   int64_t product_bytes() const { return finishes() ? 2 * n : 0; }
-  // Sums that are not scaled yet: where cuBLASLt does not scale products of f8.
-  int64_t sums_bytes() const { return path == Path::kF8 ? 4 * n : 0; }
+  // Sums that are not scaled yet: cuBLASLt scales rows of products of f8 on Hopper alone.
+  int64_t sums_bytes() const { return path == Path::kF8 && compute_capability != 90 ? 4 * n : 0; }
 
   // Tokens that can go through at once, of `tokens`.
   int64_t slice_max(int64_t tokens) const {
@@ -113,7 +114,7 @@ Work work_of(const Attributes& op, WeightKind kind, int64_t n, int64_t k, DType 
   const auto make = [&](const Linear& linear, const RopeKvWrite* rope) {
     Path path = path_of(linear, kind, n, k, compute_capability);
     if (kVariant.few && path == Path::kDecoded) path = Path::kRows;
-    return Work{linear, rope, path, n, k, out, kVariant.between_max};
+    return Work{linear, rope, path, n, k, out, kVariant.between_max, compute_capability};
   };
   if constexpr (std::is_same_v<Attributes, QkvRope>) {
     return make(op.linear, &op.rope);
@@ -295,12 +296,12 @@ class Composite {
 
   // Scaled by cuBLASLt where it does that, else by a kernel behind.
   Result<> multiply_f8(Matmul product, const CudaMatrix& residual, const CudaMatrix& out) {
-    product.x_scale = scales_;
-    product.weight_scale = work_.op.has_scale ? vector(at_.scale) : ones_;
-    auto done = run(product);
-    if (done || done.error().code != Code::kUnsupported) return done;
+    if (work_.sums_bytes() == 0) {
+      product.x_scale = scales_;
+      product.weight_scale = work_.op.has_scale ? vector(at_.scale) : ones_;
+      return run(product);
+    }
     const CudaMatrix sums{sums_, DType::kF32, product.tokens, work_.n, work_.n};
-    product.x_scale = product.weight_scale = nullptr;
     product.bias = nullptr, product.residual = {}, product.out = operand(sums);
     BOLIDE_TRY(run(product));
     return launched(cuda::scale_sums(target_, {sums, scales_, vector(at_.scale), vector(at_.bias), residual}, out));
