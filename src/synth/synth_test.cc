@@ -166,7 +166,7 @@ TEST(Synth, Int8AndW4AreWhatKernelsRead) {
 
 // Rows of 576 are no whole number of groups of 128.
 TEST(Synth, GroupsOfW4FitTheRows) {
-  EXPECT_EQ(&scheme_for_rows(kW4_G128, 96), &kW4_G32);
+  EXPECT_EQ(scheme_for_rows(&kW4_G128, 96), &kW4_G32);
   const auto weights = weights_of(request_of("synth:smollm2-135m:w4:layers=1"));
   const std::pair<const char*, const QuantScheme*> wanted[] = {{"model.layers.0.self_attn.q_proj.weight", &kW4_G64},
                                                                {"model.layers.0.mlp.down_proj.weight", &kW4_G128}};

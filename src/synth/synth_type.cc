@@ -51,10 +51,10 @@ Result<const SynthType*> find_synth_type(std::string_view name) {
   return error(Code::kInvalid, fmt::format("{:.40}: no such type of weights; known are {}", name, known_synth_types()));
 }
 
-const QuantScheme& scheme_for_rows(const QuantScheme& wanted, int64_t k) {
-  if (k % wanted.block_elements == 0) return wanted;
-  if (&wanted == &kW4_G128) return k % kW4_G64.block_elements == 0 ? kW4_G64 : kW4_G32;
-  return &wanted == &kQ4_K ? kQ5_0 : &wanted == &kQ5_K ? kQ5_1 : kQ8_0;
+const QuantScheme* scheme_for_rows(const QuantScheme* wanted, int64_t k) {
+  if (k % wanted->block_elements == 0) return wanted;
+  if (wanted == &kW4_G128) return k % kW4_G64.block_elements == 0 ? &kW4_G64 : &kW4_G32;
+  return wanted == &kQ4_K ? &kQ5_0 : wanted == &kQ5_K ? &kQ5_1 : &kQ8_0;
 }
 
 }  // namespace bolide

@@ -39,6 +39,6 @@ Result<const SynthType*> find_synth_type(std::string_view name);
 std::string known_synth_types();  // "bf16, f32, ..."
 // `wanted`, or what stands for it where rows are no whole number of its blocks: smaller groups of w4_*, or what
 // converters to GGUF take.
-const QuantScheme& scheme_for_rows(const QuantScheme& wanted, int64_t k);
+const QuantScheme* scheme_for_rows(const QuantScheme* wanted, int64_t k);
 
 }  // namespace bolide

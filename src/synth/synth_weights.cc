@@ -224,7 +224,7 @@ void SynthWeights::add_gptq(const std::string& module, int64_t n, int64_t k, flo
 
 void SynthWeights::add_blocks(const std::string& module, const QuantScheme& wanted, int64_t n, int64_t k,
                               float deviation) {
-  const QuantScheme& scheme = scheme_for_rows(wanted, k);
+  const QuantScheme& scheme = *scheme_for_rows(&wanted, k);
   add({WeightInfo{.name = module + ".weight", .dtype = scheme.code, .quant = &scheme, .shape = {n, k}},
        Content::kBlocks, 0, deviation});
 }

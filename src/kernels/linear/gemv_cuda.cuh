@@ -36,7 +36,7 @@ struct GemvArgs {
   int pairs, pairs_block;  // of the weight, of a block
   const void* x;
   int64_t x_stride;
-  const float *gain, *scale, *bias;
+  const float *gain, *scale, *token_scale, *bias;
   float eps;
   bool x_shared;
   GemvWork::Pairs kind;
@@ -592,7 +592,9 @@ __global__ void __launch_bounds__(kGemvThreads, kTokenTiles == 1 ? 2 : 1)
     const float factor = std::is_same_v<X, __half> && a.gain == nullptr ? 1.f / kGemvF16Scale : 1.f;
 #pragma unroll 1
     for (int i = 0; i < 2 && token + i < a.tokens; ++i) {
-      const float one = fmaf(sum.x * factor, low_scale, low_bias), two = fmaf(sum.z * factor, high_scale, high_bias);
+      const float of_token = a.token_scale != nullptr ? factor * a.token_scale[token + i] : factor;
+      const float one = fmaf(sum.x * of_token, low_scale, low_bias);
+      const float two = fmaf(sum.z * of_token, high_scale, high_bias);
       if (a.kind == GemvWork::Pairs::kRows) {
         // The last block's second row may not exist: it is then the same as the last that does.
         gemv_store(a, token + i, low, one + residual[0][0]);
@@ -635,7 +637,7 @@ int gemv_as(const CudaTarget& target, const GemvWork& work) {
   a.pairs = static_cast<int>(plain ? ceil_div(w.rows, 2) : w.rows / 2);
   a.pairs_block = static_cast<int>(ceil_div(a.pairs, target.multiprocessors));
   a.x = work.x.data, a.x_stride = work.x.stride;
-  a.gain = work.gain, a.eps = work.eps, a.scale = work.scale, a.bias = work.bias;
+  a.gain = work.gain, a.eps = work.eps, a.scale = work.scale, a.token_scale = work.token_scale, a.bias = work.bias;
   a.x_shared = gemv_shares_x(work);
   a.kind = work.pairs, a.act = work.act;
   a.residual = work.residual.data, a.residual_stride = work.residual.stride;
