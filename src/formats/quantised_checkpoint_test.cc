@@ -165,7 +165,7 @@ TEST(Gptq, ExpandsWhatBlocksDoNotHold) {
 }
 
 TEST(Gptq, RefusesWhatDoesNotFit) {
-  const auto problem = [](Shape zeros, Shape scales, std::vector<int32_t> index, bool desc_act) {
+  const auto problem = [](Shape zeros, Shape scales, const std::vector<int32_t>& index, bool desc_act) {
     auto source = std::make_shared<MemorySource>();
     source->add("m.qweight", DType::kI32, {2, 8}, std::vector<uint32_t>(16));
     source->add("m.qzeros", DType::kI32, zeros, std::vector<uint32_t>(static_cast<size_t>(zeros.elements())));

@@ -123,7 +123,7 @@ Matrix product(const Linear& op, std::span<const Operand> in) {
 }
 
 Matrix linear(const Linear& op, std::span<const Operand> in) {
-  const Matrix all = product(op, in);
+  Matrix all = product(op, in);
   if (!op.gated) return all;
   const int64_t n = in[1].shape[0], half = n / 2;
   Matrix out;
