@@ -64,7 +64,7 @@ TEST(GpuPlans, EveryGoldenModelHasKernels) {
       options.device = DeviceKind::kCuda;
       options.dtype = mode;
       const SymbolValues buckets[] = {{{1, 1, 1}}, {{16, 16, 16}}, {{512, 16, 16}}};
-      const auto see = [&, mode = mode](const Prepared& prepared, const Plan& plan) {
+      const auto see = [&](const Prepared& prepared, const Plan& plan) {
         EXPECT_EQ(prepared.graph.activations(), mode == ComputeMode::kF32 ? DType::kF32 : DType::kBF16);
         for (const Step& step : plan.steps) {
           EXPECT_EQ(step.kernel->device, DeviceKind::kCuda);

@@ -14,7 +14,7 @@ void WeightData::release() const {
   const auto begin = reinterpret_cast<uint64_t>(bytes.data());
   const uint64_t first = round_up(begin, page);
   const uint64_t last = (begin + bytes.size()) / page * page;
-  if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+  if (first < last) ::madvise(const_cast<std::byte*>(bytes.data()) + (first - begin), last - first, MADV_DONTNEED);
 }
 
 Result<WritableWeight> allocate_weight(WeightInfo info) {
