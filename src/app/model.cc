@@ -71,8 +71,11 @@ void report_unused(const Graph& graph, const WeightSource& weights) {
 }  // namespace
 
 void leave_inputs_alone(Graph& graph) {
-  for (const NodeId id : graph.order())
-    if (auto* linear = std::get_if<Linear>(&graph.node(id).op)) linear->rounding = InputRounding::kNone;
+  for (const NodeId id : graph.order()) {
+    Op& op = graph.node(id).op;
+    if (auto* linear = std::get_if<Linear>(&op)) linear->rounding = InputRounding::kNone;
+    if (auto* qkv = std::get_if<QkvRope>(&op)) qkv->linear.rounding = InputRounding::kNone;
+  }
 }
 
 Result<Tokenizer> make_tokenizer(const LoadedModel& loaded) {
