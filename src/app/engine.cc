@@ -289,7 +289,7 @@ Result<EngineReport> build_engine(const std::filesystem::path& model, const std:
   BOLIDE_TRY(const Prepared prepared, prepare_checkpoint(model, options, device->info()));
   BOLIDE_TRY(const Tokenizer tokenizer,
              make_tokenizer(prepared.loaded).context(model.string()));  // a broken one is refused now
-  constexpr int32_t kManyTokens = 512;  // for the choice of layouts
+  constexpr int32_t kManyTokens = 512;                                  // for the choice of layouts
   SymbolValues sizes;
   sizes.value = {std::max(options.tokens_per_step, kManyTokens), options.sequences, options.sequences};
   int repacked = 0;

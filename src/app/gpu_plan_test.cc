@@ -199,6 +199,49 @@ TEST(GpuPlans, ALayerIsFiveSteps) {
   }
 }
 
+// What was measured for a product reaches every step that is one, and no other.
+TEST(GpuPlans, TacticsAreThoseThatWereMeasured) {
+  if (!has_kernels()) GTEST_SKIP() << "this build has no kernels of GPUs, or not of every op";
+  const DeviceInfo gpu = a_gpu(kCublasLt);
+  ModelOptions options;
+  options.device = DeviceKind::kCuda;
+  const SymbolValues largest{{512, 1, 1}};
+  for (const char* name : {"synth:llama-3-8b:fp8:layers=2", "synth:llama-3-8b:bf16:layers=2"}) {
+    SCOPED_TRACE(name);
+    auto prepared = prepare_checkpoint(name, options, gpu);
+    ASSERT_TRUE(prepared.has_value()) << prepared.error().text;
+    const auto uses = choose_packings(prepared->graph, kernels_for(options), gpu, largest);
+    ASSERT_TRUE(uses.has_value()) << uses.error().text;
+    const WeightStore weights = WeightStore::outline(prepared->graph, *uses);
+    const auto key_of_step = [&](const Step& step, const SymbolValues& bucket) {
+      std::vector<ValueType> in, out;
+      for (const Operand& operand : step.in) in.push_back(operand.type);
+      for (const Operand& operand : step.out) out.push_back(operand.type);
+      const Problem problem{&prepared->graph.node(step.node).op, in, out, bucket, &gpu};
+      return step.kernel->tuning_key == nullptr ? std::string() : step.kernel->tuning_key(problem);
+    };
+    const auto plan = make_plan(prepared->graph, weights, kernels_for(options), gpu, largest);
+    ASSERT_TRUE(plan.has_value()) << plan.error().text;
+    std::set<std::string> keys;
+    for (const Step& step : plan->steps)
+      if (const std::string key = key_of_step(step, largest); !key.empty()) keys.insert(key);
+    EXPECT_EQ(keys.size(), 4u);  // q|k|v, out, gate|up, down
+    TimingCache timings("a machine");
+    TimingCache::Entry entry;
+    entry.tactic.bytes[5] = std::byte{9};
+    timings.put(*keys.begin(), entry);
+    const auto tuned = make_plan(prepared->graph, weights, kernels_for(options), gpu, largest, &timings);
+    ASSERT_TRUE(tuned.has_value()) << tuned.error().text;
+    int found = 0;
+    for (const Step& step : tuned->steps) {
+      const bool is = key_of_step(step, largest) == *keys.begin();
+      EXPECT_EQ(step.tactic.bytes, is ? entry.tactic.bytes : Tactic{}.bytes);
+      found += is ? 1 : 0;
+    }
+    EXPECT_EQ(found, 2);  // a layer each
+  }
+}
+
 // A plan that is only looked at is the one that runs.
 TEST(OutlinePlans, AreThoseOfTheOpenedModel) {
   for (const char* name : {"synth:smollm2-135m:layers=1", "synth:smollm2-135m:q4_0:layers=1"}) {

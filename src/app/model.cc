@@ -8,6 +8,7 @@
 #include <set>
 
 #include "app/engine.h"
+#include "base/knobs.h"
 #include "base/log.h"
 #include "formats/round_to_bf16.h"
 #include "formats/tokenizer_gguf.h"
@@ -71,8 +72,17 @@ void report_unused(const Graph& graph, const WeightSource& weights) {
 }  // namespace
 
 void leave_inputs_alone(Graph& graph) {
-  for (const NodeId id : graph.order())
-    if (auto* linear = std::get_if<Linear>(&graph.node(id).op)) linear->rounding = InputRounding::kNone;
+  for (const NodeId id : graph.order()) {
+    Op& op = graph.node(id).op;
+    if (auto* linear = std::get_if<Linear>(&op)) linear->rounding = InputRounding::kNone;
+    if (auto* qkv = std::get_if<QkvRope>(&op)) qkv->linear.rounding = InputRounding::kNone;
+  }
+}
+
+std::filesystem::path tuning_file(const ModelOptions& options, const DeviceInfo& device) {
+  if (!options.tuning_cache.empty()) return options.tuning_cache;
+  const std::filesystem::path folder = user_cache_folder();
+  return folder.empty() ? folder : folder / "bolide" / tuning_file_name(device);
 }
 
 Result<Tokenizer> make_tokenizer(const LoadedModel& loaded) {
@@ -180,8 +190,7 @@ RunnerOptions runner_options_of(const ModelOptions& options, int64_t context_max
   const int32_t usual = options.device == DeviceKind::kCpu
                             ? kTokensCpu
                             : static_cast<int32_t>(std::clamp<int64_t>(most, kTokensCpu, kTokensGpu));
-  runner.tokens_per_step =
-      std::max(options.tokens_per_step != 0 ? options.tokens_per_step : usual, options.sequences);
+  runner.tokens_per_step = std::max(options.tokens_per_step != 0 ? options.tokens_per_step : usual, options.sequences);
   constexpr int32_t kBlockCpu = 16, kBlockGpu = 64;
   runner.block_tokens = options.block_tokens != 0            ? options.block_tokens
                         : options.device == DeviceKind::kCpu ? kBlockCpu
@@ -230,6 +239,13 @@ struct Read {
   PlanSet::Limits limits;
   std::vector<WeightStore::Use> uses;
 };
+
+// Only kernels of GPUs have tactics.
+std::shared_ptr<const TimingCache> timings_of(const ModelOptions& options, const DeviceInfo& device) {
+  const std::filesystem::path file = tuning_file(options, device);
+  if (device.id.kind == DeviceKind::kCpu || file.empty()) return nullptr;
+  return std::make_shared<const TimingCache>(TimingCache::read(file, tuning_fingerprint(device)));
+}
 
 // The cache's memory and that of the packed weights: refused here, a request has cost nothing.
 Result<> memory_suffices(const Read& read) {
@@ -296,7 +312,7 @@ Result<PlanSet> outline_plans(const std::filesystem::path& path, const ModelOpti
   BOLIDE_TRY(Read read, read_model(path, options, nullptr));
   WeightStore weights = WeightStore::outline(read.prepared.graph, read.uses);
   return PlanSet::make(std::move(read.prepared.graph), std::move(weights), kernels_for(options), read.device->info(),
-                       read.limits);
+                       read.limits, timings_of(options, read.device->info()));
 }
 
 Result<Model> open_model(const std::filesystem::path& path, const ModelOptions& options,
@@ -320,7 +336,7 @@ Result<Model> open_model(const std::filesystem::path& path, const ModelOptions& 
     log::warning("engine was made for another processor: replanned and repacked",
                  {{"weights", repacked}, {"processor", device->info().name}});
   BOLIDE_TRY(PlanSet plans, PlanSet::make(std::move(prepared.graph), std::move(weights), kernels_for(options),
-                                          device->info(), limits));
+                                          device->info(), limits, timings_of(options, device->info())));
   const auto done = Clock::now();
   log::debug("weights packed", {{"bytes", plans.weights().bytes()},
                                 {"copies_bytes", plans.weights().anonymous_bytes()},

@@ -26,8 +26,8 @@ struct ModelOptions {
   int32_t context = 0;  // tokens a sequence may hold; 0: the model's own, at most 4096
   int32_t sequences = 1;
   int32_t tokens_per_step = 0;  // 0: 512, on GPUs 8192
-  int32_t rows_max = 0;      // logits of a step; 0: one a sequence
-  int32_t block_tokens = 0;  // 0: 16, on GPUs 64
+  int32_t rows_max = 0;         // logits of a step; 0: one a sequence
+  int32_t block_tokens = 0;     // 0: 16, on GPUs 64
   DType kv_dtype = DType::kBF16;
   bool deferred = false;       // RunnerOptions::deferred, which GPUs always have
   bool deterministic = false;  // only kernels whose arithmetic does not depend on the tokens of a step
@@ -35,7 +35,8 @@ struct ModelOptions {
   // False: inputs of Linears that the checkpoint wants rounded (compressed-tensors fp8) are left alone, which shows
   // the weights by themselves.
   bool round_inputs = true;
-  bool verify = false;  // engines: check the weights' checksums too
+  bool verify = false;                 // engines: check the weights' checksums too
+  std::filesystem::path tuning_cache;  // empty: tuning_file's own place
 };
 
 struct LoadTimes {
@@ -87,6 +88,10 @@ Result<PlanSet> outline_plans(const std::filesystem::path& path, const ModelOpti
 
 // The graph of a loaded checkpoint, before any pass; and how many positions it was made for.
 Result<Graph> build_graph(const LoadedModel& loaded, ComputeMode dtype, int64_t* context_max = nullptr);
+
+// Where the choices measured on this device are: of options.tuning_cache, else in the user's cache folder (empty if the
+// user has none).
+std::filesystem::path tuning_file(const ModelOptions& options, const DeviceInfo& device);
 
 // The device that the options name. Errors are those of make_cpu_device and make_cuda_device.
 Result<std::unique_ptr<Device>> make_device(const ModelOptions& options);

@@ -53,6 +53,7 @@ Result<ModelOptions> to_model_options(const ModelConfigFlags& flags) {
     return error(Code::kInvalid, "--kv-type fp8 is for GPUs: on the CPU ask for bf16 or f32");
   options.deterministic = flags.deterministic;
   options.verify = flags.verify;
+  options.tuning_cache = flags.tuning_cache;
   options.context = flags.context;
   options.block_tokens = flags.block_tokens;
   std::string_view rest = flags.skip_passes;

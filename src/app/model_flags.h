@@ -24,6 +24,7 @@ struct ModelConfigFlags {
   int32_t block_tokens = 0;
   std::string config;
   std::string skip_passes;
+  std::string tuning_cache;
 };
 
 inline constexpr Option<ModelConfigFlags> kModelOptions[] = {
@@ -63,6 +64,10 @@ inline constexpr Option<ModelConfigFlags> kModelOptions[] = {
      &ModelConfigFlags::skip_passes,
      {},
      "graph passes to leave out, separated by commas (bolide inspect --graph lists them)"},
+    {"tuning_cache",
+     &ModelConfigFlags::tuning_cache,
+     {},
+     "file of what bolide tune has measured; empty: one for each GPU in the user's cache folder"},
 };
 
 // Errors name the flag.

@@ -40,6 +40,17 @@ bool escapes_wanted(FunctionRef<const char*(const char* variable)> environment) 
   return (term == nullptr || std::string_view(term) != "dumb") && (no_color == nullptr || *no_color == '\0');
 }
 
+std::filesystem::path user_cache_folder() {
+  const auto absolute = [](const char* variable) {
+    const char* text = std::getenv(variable);
+    const std::filesystem::path path = text == nullptr ? "" : text;
+    return path.is_absolute() ? path : std::filesystem::path();
+  };
+  if (const auto cache = absolute("XDG_CACHE_HOME"); !cache.empty()) return cache;
+  const auto home = absolute("HOME");
+  return home.empty() ? home : home / ".cache";
+}
+
 std::vector<std::filesystem::path> folders_of(const char* variable) {
   std::vector<std::filesystem::path> folders;
   const char* text = std::getenv(variable);

@@ -35,6 +35,9 @@ bool escapes_wanted(FunctionRef<const char*(const char* variable)> environment);
 // The folders of a variable that holds a list of them separated by colons, such as PATH; empty if it is not set.
 std::vector<std::filesystem::path> folders_of(const char* variable);
 
+// Where this user's programs keep what they can make again: XDG_CACHE_HOME, or ~/.cache; empty if neither is set.
+std::filesystem::path user_cache_folder();
+
 // One knob a line: variable, value, range, sentence.
 std::string list_knobs(const Knobs& knobs);
 

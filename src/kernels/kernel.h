@@ -6,7 +6,9 @@
 
 #include <array>
 #include <cstddef>
+#include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "base/result.h"
@@ -81,6 +83,8 @@ struct Launch {
   const BatchInputs* batch = nullptr;
 };
 
+class Tunable;  // kernels/tunable.h
+
 struct Kernel {
   std::string_view name;  // "linear_q4_vnni": op, what is special, instruction set
   DeviceKind device = DeviceKind::kCpu;
@@ -96,6 +100,10 @@ struct Kernel {
   bool batch_invariant = true;
   // A last resort: right for everything, fast for nothing. Plans should have none where speed matters.
   bool reference = false;
+  // Where tactics are worth measuring: what a choice depends on, the same for problems that share it (empty: nothing to
+  // choose), and the means to measure it. Null: the kernel has no tactics.
+  std::string (*tuning_key)(const Problem&) = nullptr;
+  Result<std::unique_ptr<Tunable>> (*tunable)(const Problem&, Device&) = nullptr;
 };
 
 }  // namespace bolide

@@ -137,7 +137,7 @@ Result<std::vector<WeightStore::Use>> choose_packings(const Graph& graph, const 
 }
 
 Result<Plan> make_plan(const Graph& graph, const WeightStore& weights, const KernelRegistry& kernels,
-                       const DeviceInfo& device, const SymbolValues& bucket) {
+                       const DeviceInfo& device, const SymbolValues& bucket, const TimingCache* timings) {
   Plan plan;
   plan.bucket = bucket;
   const std::vector<Place> place = places(graph);
@@ -206,6 +206,8 @@ Result<Plan> make_plan(const Graph& graph, const WeightStore& weights, const Ker
         break;
       }
     if (step.kernel == nullptr) return no_kernel(node, types, device);
+    if (timings != nullptr && step.kernel->tuning_key != nullptr)
+      if (const auto* measured = timings->find(step.kernel->tuning_key(problem))) step.tactic = measured->tactic;
     for (size_t i = 0; i < node.in.size(); ++i) {
       Operand in = operand(node.in[i]);
       if (is_weight(graph, node.in[i])) {
@@ -226,8 +228,9 @@ Result<Plan> make_plan(const Graph& graph, const WeightStore& weights, const Ker
 }
 
 Result<PlanSet> PlanSet::make(Graph graph, WeightStore weights, const KernelRegistry& kernels, const DeviceInfo& device,
-                              Limits limits) {
+                              Limits limits, std::shared_ptr<const TimingCache> timings) {
   PlanSet set;
+  set.timings_ = std::move(timings);
   set.graph_ = std::make_unique<Graph>(std::move(graph));
   set.device_ = std::make_unique<DeviceInfo>(device);
   set.kernels_ = &kernels;
@@ -247,7 +250,7 @@ Result<const Plan*> PlanSet::select(const SymbolValues& sizes) {
   }
   auto& plan = plans_[key];
   if (plan == nullptr) {
-    BOLIDE_TRY(Plan made, make_plan(*graph_, weights_, *kernels_, *device_, SymbolValues{key}));
+    BOLIDE_TRY(Plan made, make_plan(*graph_, weights_, *kernels_, *device_, SymbolValues{key}, timings_.get()));
     log::debug("plan made", {{"tokens", made.bucket[Symbol::kTokens]},
                              {"sequences", made.bucket[Symbol::kSequences]},
                              {"rows", made.bucket[Symbol::kRows]},

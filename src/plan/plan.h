@@ -13,6 +13,7 @@
 #include "ir/graph.h"
 #include "kernels/registry.h"
 #include "plan/weights.h"
+#include "tune/timing_cache.h"
 
 namespace bolide {
 
@@ -51,8 +52,9 @@ class PlanSet {
   };
 
   // `weights` are packed as choose_packings says for these limits. The graph has been through the passes.
+  // `timings`: choices that were measured; null: none.
   static Result<PlanSet> make(Graph graph, WeightStore weights, const KernelRegistry& kernels, const DeviceInfo& device,
-                              Limits limits);
+                              Limits limits, std::shared_ptr<const TimingCache> timings = nullptr);
 
   // The plan whose bucket holds these sizes; planned on first use. Errors: sizes beyond the limits.
   Result<const Plan*> select(const SymbolValues& sizes);
@@ -70,6 +72,7 @@ class PlanSet {
   const KernelRegistry* kernels_ = nullptr;
   Limits limits_;
   WeightStore weights_;
+  std::shared_ptr<const TimingCache> timings_;
   std::map<std::array<int64_t, kSymbols>, std::unique_ptr<Plan>> plans_;
 };
 
@@ -81,8 +84,8 @@ int64_t bucket_of(int64_t size, int64_t limit);
 Result<std::vector<WeightStore::Use>> choose_packings(const Graph& graph, const KernelRegistry& kernels,
                                                       const DeviceInfo& device, const SymbolValues& largest);
 
-// Plans one bucket: kernels, arena offsets from lifetimes, workspace.
+// Plans one bucket: kernels, their tactics, arena offsets from lifetimes, workspace.
 Result<Plan> make_plan(const Graph& graph, const WeightStore& weights, const KernelRegistry& kernels,
-                       const DeviceInfo& device, const SymbolValues& bucket);
+                       const DeviceInfo& device, const SymbolValues& bucket, const TimingCache* timings = nullptr);
 
 }  // namespace bolide

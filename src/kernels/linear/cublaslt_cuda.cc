@@ -7,6 +7,7 @@
 #include "kernels/common/cuda.h"
 #include "kernels/common/cuda_weight.h"
 #include "kernels/linear/composite_cuda_parts.h"
+#include "kernels/linear/cublaslt_tune_cuda.h"
 #include "kernels/linear/gemv_layout.h"
 #include "kernels/linear/input_rounding_cuda.h"
 #include "kernels/linear/linear_cuda_parts.h"
@@ -343,6 +344,29 @@ const Packing* packing(const Problem& problem, int operand) {
   return operand == 1 ? w4_pieces(problem.in[1].quant) : nullptr;
 }
 
+// Products that differ in no more than this have the same fastest algorithm. Slices are of the same size but the last.
+template <class Attributes, Variant kVariant>
+MatmulShape shape_of(const Problem& problem) {
+  const Work work = work_of<Attributes, kVariant>(problem);
+  const int64_t tokens = problem.in[0].at(problem.sizes)[0];
+  const bool scaled = work.path == Path::kF8 && work.sums_bytes() == 0;
+  MatmulShape shape{.tokens = work.slice(tokens), .n = work.weight_slice(), .k = work.k};
+  shape.in = work.path == Path::kF8 ? DType::kF8E4M3 : DType::kBF16;
+  shape.out = work.path == Path::kF8 && !scaled ? DType::kF32 : work.product_dtype();
+  shape.has_bias = work.op.has_bias && (work.path != Path::kF8 || scaled);
+  shape.has_residual = work.op.has_residual && (work.path != Path::kF8 || scaled);
+  shape.has_scales = scaled;
+  return shape;
+}
+template <class Attributes, Variant kVariant>
+std::string tuning_key(const Problem& problem) {
+  return problem.in[0].at(problem.sizes)[0] > 0 ? key_of(shape_of<Attributes, kVariant>(problem)) : std::string();
+}
+template <class Attributes, Variant kVariant>
+Result<std::unique_ptr<Tunable>> tunable(const Problem& problem, Device& device) {
+  return tunable_matmul(shape_of<Attributes, kVariant>(problem), device);
+}
+
 template <class Attributes, Variant kVariant>
 Result<> launch_composite(const Launch& launch, Stream& stream) {
   const TensorView& weight = launch.in[1];
@@ -361,7 +385,9 @@ constexpr Kernel row(std::string_view name) {
           .launch = launch_composite<Attributes, kVariant>,
           .packing = packing,
           .batch_invariant = false,
-          .reference = kVariant.few};
+          .reference = kVariant.few,
+          .tuning_key = kVariant.few ? nullptr : tuning_key<Attributes, kVariant>,
+          .tunable = kVariant.few ? nullptr : tunable<Attributes, kVariant>};
 }
 
 constexpr Variant kMany{}, kFew{.few = true}, kSliced{.between_max = kBetweenMaxOfTests};

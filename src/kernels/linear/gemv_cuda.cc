@@ -39,19 +39,10 @@ bool format_of(DType dtype, const QuantScheme* quant, int64_t k, cuda::GemvWeigh
 bool rounds(const Linear& op) { return op.rounding == InputRounding::kF8Token; }
 // Rounding is a kernel of its own in front, and so is a norm whose result does not fit shared memory.
 bool has_front(const Linear& op, int64_t tokens, int64_t k) {
-  if (op.has_norm && tokens > cuda::kGemvTokensMax) return true;
   return rounds(op) || (op.has_norm && 2 * tokens * k > cuda::kGemvSharedXMax);
 }
 // Behind what the front makes of x there are the scales of tokens.
 int64_t scales_from(int64_t tokens, int64_t k) { return (2 * tokens * k + 15) / 16 * 16; }
-
-// More tokens than one launch takes are several launches, up to where decoding the weight for cuBLASLt costs less than
-// reading its codes once more.
-constexpr int64_t kSlicedTokensMax = 64;
-int64_t tokens_max(const Linear& op, DType dtype, const QuantScheme* quant) {
-  const bool decodes = quant != nullptr || dtype == DType::kI8 || (dtype == DType::kF8E4M3 && !rounds(op));
-  return decodes ? kSlicedTokensMax : cuda::kGemvTokensMax;
-}
 
 bool supports_product(const Problem& problem, const Linear& op) {
   const ValueType &x = problem.in[0], &weight = problem.in[1];
@@ -62,7 +53,7 @@ bool supports_product(const Problem& problem, const Linear& op) {
   cuda::GemvWeight made;
   if (!format_of(weight.dtype, weight.quant, k, &made) || n > INT32_MAX || k > INT32_MAX) return false;
   if (n * (made.row_bytes / 16) > UINT32_MAX) return false;  // a place in the weight is a number of 16 bytes
-  if (problem.in[0].dims[0].at(problem.sizes) > tokens_max(op, weight.dtype, weight.quant)) return false;
+  if (problem.in[0].dims[0].at(problem.sizes) > cuda::kGemvTokensMax) return false;
   if (rounds(op) ? !is_activation(x.dtype) : x.dtype != (op.has_norm ? DType::kF32 : DType::kBF16)) return false;
   const LinearInputs at = inputs_of(op);
   const auto dtype = [&](int input) { return input < 0 ? DType::kF32 : problem.in[static_cast<size_t>(input)].dtype; };
@@ -75,10 +66,7 @@ bool supports(const Problem& problem) {
   const auto* op = attributes<Op>(problem);
   if (op == nullptr) return false;
   if constexpr (std::is_same_v<Op, QkvRope>)
-    if (!rope::fits_cuda(op->rope.rope) || op->rope.head_dim % 2 != 0 ||
-        (op->rope.rope.kind != RopeKind::kFixed &&  // they know a token's sequence by its place in the batch
-         problem.in[0].dims[0].at(problem.sizes) > cuda::kGemvTokensMax))
-      return false;
+    if (!rope::fits_cuda(op->rope.rope) || op->rope.head_dim % 2 != 0) return false;
   return supports_product(problem, *linear_of(*op));
 }
 
@@ -90,22 +78,6 @@ size_t workspace(const Problem& problem) {
 
 const Packing* packing(const Problem& problem, int operand) {
   return operand == 1 ? w4_pieces(problem.in[1].quant) : nullptr;
-}
-
-CudaMatrix rows_of(CudaMatrix matrix, int64_t begin, int64_t count) {
-  const int64_t row_bytes = matrix.stride * bits_of(matrix.dtype) / 8;
-  if (matrix.data != nullptr) matrix.data = static_cast<std::byte*>(matrix.data) + begin * row_bytes;
-  matrix.rows = count;
-  return matrix;
-}
-// `count` tokens of the work, from `begin` on.
-cuda::GemvWork part_of(cuda::GemvWork work, int64_t begin, int64_t count) {
-  work.x = rows_of(work.x, begin, count), work.out = rows_of(work.out, begin, count);
-  work.residual = rows_of(work.residual, begin, count);
-  if (work.token_scale != nullptr) work.token_scale += begin;
-  if (work.positions != nullptr) work.positions += begin;
-  if (work.pools.slots != nullptr) work.pools.slots += begin;
-  return work;
 }
 
 template <class Op>
@@ -160,12 +132,7 @@ Result<> launch(const Launch& launch, Stream& stream) {
     work.pairs = cuda::GemvWork::Pairs::kHalves;
     work.act = static_cast<cuda::Elementwise>(linear.act);  // act_cuda.cc sees to it that they agree
   }
-  const int64_t tokens = work.x.rows, pieces = (tokens + cuda::kGemvTokensMax - 1) / cuda::kGemvTokensMax;
-  for (int64_t i = 0; i < pieces; ++i) {
-    const int64_t begin = tokens * i / pieces, end = tokens * (i + 1) / pieces;
-    BOLIDE_TRY(launched(stream, cuda::gemv(target, part_of(work, begin, end - begin)), "linear_gemv_cuda"));
-  }
-  return {};
+  return launched(stream, cuda::gemv(target, work), "linear_gemv_cuda");
 }
 
 template <class Op>
