@@ -35,6 +35,9 @@ else()
   message(STATUS "CUDA: off, as BOLIDE_CUDA says")
 endif()
 
+if(BOLIDE_WITH_CUDA AND NOT "90a" IN_LIST BOLIDE_CUDA_ARCHS)
+  message(FATAL_ERROR "BOLIDE_CUDA_ARCHS is ${BOLIDE_CUDA_ARCHS}; it must have 90a, whose kernels are always built")
+endif()
 if(BOLIDE_WITH_CUDA)
   set(CMAKE_CUDA_ARCHITECTURES OFF)  # the flags below say it, file by file
   set(CMAKE_CUDA_COMPILER_LAUNCHER "${CMAKE_CXX_COMPILER_LAUNCHER}")

@@ -16,8 +16,9 @@ struct CudaTarget {
   int multiprocessors = 0;
   int compute_capability = 0;  // 90 for 9.0
   int64_t shared_bytes_block = 0;
-  // Kernels may start while the one before ends (programmatic dependent launch): they call wait_for_previous().
-  bool dependent_launch() const { return compute_capability >= 90; }
+  // Kernels may start while the one before ends (programmatic dependent launch): they call wait_for_previous(), which
+  // waits in code for compute capability 9.0. Newer GPUs run the code for 8.0, which does not.
+  bool dependent_launch() const { return compute_capability == 90; }
 };
 
 // A matrix on the device: rows `stride` elements apart.
