@@ -1,13 +1,14 @@
 // Products of up to 16 tokens: bound by reading the weight once, so the kernel is a stream of weights with tensor cores
 // at its end. One block a multiprocessor owns a range of output rows, and its warps have three tasks:
 //
-// - One copies: a stage is 512 bytes of 32 rows (16 pairs), each one bulk copy into a ring in shared memory. It begins
-//   before the kernel waits for the one in front of it, since weights depend on nothing. It lets the next kernel start
-//   when its own last copies are under way: the next one's first copies then keep the memory busy while this one ends.
+// - Four copy: a stage is 512 bytes of 32 rows (16 pairs), of which each copies 8 rows into a ring in shared memory
+//   (cp.async). They begin before the kernel waits for the one in front of it, since weights depend on nothing, and let
+//   the next kernel start when their own last copies are under way: the next one's first copies then keep the memory
+//   busy while this one ends.
 // - Eight multiply: a stage is eight windows of 64 bytes of a row, one for each warp, and a warp prepares just the x of
 //   its own windows, so none waits for another. mma m16n8k16, 16 rows by 8 tokens: its k may be numbered freely as long
 //   as weight and x agree, so a thread's 16 bytes hold neighbouring k, and rows need no other order than the file's.
-// - Four finish: they have read all that the end needs when the sums of the eight arrive.
+// - Two or four finish: they have read all that the end needs when the sums of the eight arrive.
 //
 // Rows come in pairs that meet in one thread: gate and up, or the two halves of a rotated head. RmsNorm is a factor a
 // token: x * gain is multiplied, and the sums are scaled. Sums of the warps are added in fixed order: bits depend on
@@ -15,17 +16,14 @@
 #pragma once
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "kernels/linear/gemv_finish.cuh"
 #include "kernels/linear/gemv_formats.cuh"
+#include "kernels/linear/gemv_x.cuh"
 
 namespace bolide::cuda {
 
-#ifndef BOLIDE_GEMV_COPIERS
-#define BOLIDE_GEMV_COPIERS 4
-#endif
-inline constexpr int kGemvWarps = 8, kGemvCopiers = BOLIDE_GEMV_COPIERS;
+inline constexpr int kGemvCopiers = 4;
 constexpr int gemv_finishers(int token_tiles) { return 2 * token_tiles; }
 constexpr int gemv_threads(int token_tiles) {
   return (kGemvWarps + kGemvCopiers + gemv_finishers(token_tiles)) * kWarp;
@@ -33,32 +31,29 @@ constexpr int gemv_threads(int token_tiles) {
 inline constexpr int kGemvPairs = 16, kGemvRows = 2 * kGemvPairs;  // of a stage
 inline constexpr int kGemvSegment = 512;                           // bytes of a row
 
+// Stages that are asked for and not there yet: what keeps the memory busy. With more of them, x would wait behind
+// weights that nobody wants yet.
+inline constexpr int kGemvPace = 3;
+
 // Barriers in shared memory.
 __device__ __forceinline__ uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 __device__ __forceinline__ void barrier_init(uint32_t barrier, int arrivals) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 __device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-__device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+  asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" ::"r"(barrier) : "memory");
 }
 __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) {
-  asm volatile(
-      "{\n .reg .pred done;\nagain:\n mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n @!done bra again;\n}"
-      ::"r"(barrier), "r"(parity)
-      : "memory");
-}
-__device__ __forceinline__ void copy_bulk(uint32_t there, const void* from, uint32_t bytes, uint32_t barrier) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(there),
-               "l"(from), "r"(bytes), "r"(barrier)
-               : "memory");
-}
-__device__ __forceinline__ void prefetch_bulk(const void* from, uint32_t bytes) {
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+  NV_IF_ELSE_TARGET(
+      NV_PROVIDES_SM_90,
+      (asm volatile("{\n .reg .pred past;\nagain:\n mbarrier.try_wait.parity.shared.b64 past, [%0], %1;\n"
+                    " @!past bra again;\n}" ::"r"(barrier),
+                    "r"(parity) : "memory");),
+      (asm volatile("{\n .reg .pred past;\nagain:\n mbarrier.test_wait.parity.shared.b64 past, [%0], %1;\n"
+                    " @!past bra again;\n}" ::"r"(barrier),
+                    "r"(parity) : "memory");))
 }
 // Named barriers: of sums that are there (1, 2) and sums that are read (3, 4).
 template <int kTokenTiles, bool kWait>
@@ -89,150 +84,6 @@ struct GemvShape {
   static __host__ __device__ int sums_bytes(int tokens) { return 2 * kGemvWarps * tokens * kGemvPairs * 8; }
 };
 
-// What bf16 x is scaled by where it is multiplied as f16 and its size is not known; beyond it is clamped.
-template <class Format>
-inline constexpr float kGemvF16Scale = Format::kOddScale < 1 ? 0x1p-2f : 0x1p-4f;
-
-__device__ __forceinline__ uint32_t gemv_f16_pair(uint32_t bf16_pair, float scale) {
-  constexpr float kMost = 65504.f;
-  const float low = __uint_as_float(bf16_pair << 16) * scale;
-  const float high = __uint_as_float(bf16_pair & 0xffff0000u) * scale;
-  return bits_of(__floats2half2_rn(fminf(fmaxf(low, -kMost), kMost), fminf(fmaxf(high, -kMost), kMost)));
-}
-template <class X>
-__device__ __forceinline__ uint32_t gemv_pair(float low, float high) {
-  if constexpr (std::is_same_v<X, __half>) {
-    return bits_of(__floats2half2_rn(low, high));
-  } else {
-    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-    return *reinterpret_cast<const uint32_t*>(&pair);
-  }
-}
-
-// A warp's windows of x into shared memory, times the gain if there is one. A lane holds up to 8 pieces of 16 bytes: of
-// one token, or 4 of each of two. f16 is scaled by a power of two that brings the largest near 2^13; `factors` are what
-// undoes it, `squares` the sums of squares of the warp's x.
-template <class Format, bool kNorm>
-struct GemvShareX {
-  using X = typename Format::X;
-  static constexpr bool kHalf = std::is_same_v<X, __half>;
-  static constexpr int kPiece = kNorm ? 4 : 8, kPerWindow = Format::kWindow / kPiece;
-
-  const GemvArgs& a;
-  int warp, lane, count;
-  bool paired;
-
-  __device__ __forceinline__ GemvShareX(const GemvArgs& args, int the_warp, int the_lane)
-      : a(args), warp(the_warp), lane(the_lane), count(args.segments * kPerWindow), paired(count <= 4 * kWarp) {
-    if constexpr (kNorm) {  // no kernel writes the gain
-#pragma unroll 1
-      for (int piece = lane; piece < count; piece += kWarp)
-        if (column(piece) < a.k) asm volatile("prefetch.global.L2 [%0];" ::"l"(a.gain + column(piece)));
-    }
-  }
-  __device__ __forceinline__ int column(int piece) const {
-    return (piece / kPerWindow * kGemvWarps + warp) * Format::kWindow + piece % kPerWindow * kPiece;
-  }
-
-  __device__ __forceinline__ void run(X* there, float* squares, float* factors) const {
-    const int pitch = gemv_x_pitch<Format>(a.k), columns = pitch - (Format::kBits == 8 ? 8 : 32);
-    const int rounds = paired ? 1 : (count + 8 * kWarp - 1) / (8 * kWarp), total = rounds == 1 ? 1 : 2 * rounds;
-#pragma unroll 1
-    for (int token = 0; token < a.tokens; token += paired ? 2 : 1) {
-      float square[2] = {}, most[2] = {}, scale[2] = {1, 1};
-#pragma unroll 1
-      for (int it = 0; it < total; ++it) {
-        const int from = it < rounds ? it : it - rounds;
-        uint4 v[8];
-#pragma unroll
-        for (int i = 0; i < 8; ++i) {
-          const int t = token + (paired ? i / 4 : 0), piece = lane + (from * 8 + (paired ? i % 4 : i)) * kWarp;
-          const int k = column(piece);
-          v[i] = {};
-          if (t < a.tokens && piece < count && k < a.k) {
-            if constexpr (kNorm) {
-              v[i] = __ldcg(reinterpret_cast<const uint4*>(static_cast<const float*>(a.x) + t * a.x_stride + k));
-            } else {
-              v[i] = __ldcg(reinterpret_cast<const uint4*>(static_cast<const __nv_bfloat16*>(a.x) + t * a.x_stride + k));
-            }
-          }
-        }
-        if constexpr (kNorm || kHalf) {
-#pragma unroll
-          for (int i = 0; i < 8; ++i) {
-            uint32_t* const w = &v[i].x;
-            if constexpr (kNorm) {
-              const int k = column(lane + (from * 8 + (paired ? i % 4 : i)) * kWarp);
-              const float4 factor =
-                  k < a.k ? __ldg(reinterpret_cast<const float4*>(a.gain + k)) : float4{};
-              const float* const by = &factor.x;
-#pragma unroll
-              for (int e = 0; e < 4; ++e) {
-                const float x = __uint_as_float(w[e]);
-                square[i / 4] = fmaf(x, x, square[i / 4]);
-                w[e] = __float_as_uint(x * by[e]);
-                most[i / 4] = fmaxf(most[i / 4], fabsf(x * by[e]));
-              }
-            } else {
-#pragma unroll
-              for (int e = 0; e < 4; ++e)
-                most[i / 4] = fmaxf(most[i / 4], fmaxf(fabsf(__uint_as_float(w[e] << 16)),
-                                                       fabsf(__uint_as_float(w[e] & 0xffff0000u))));
-            }
-          }
-          if (it == rounds - 1) {
-            if (!paired) square[0] += square[1], most[0] = fmaxf(most[0], most[1]);
-#pragma unroll
-            for (int i = 0; i < 2; ++i) {
-              if (i == 1 && (!paired || token + 1 >= a.tokens)) break;
-              if constexpr (kNorm) {
-                const float sum = warp_sum(square[i]);
-                if (lane == 0) squares[token + i] = sum;
-              }
-              if constexpr (kHalf) {
-                const uint32_t largest = __reduce_max_sync(0xffffffffu, __float_as_uint(most[i]));
-                const uint32_t exponent = min(max(largest >> 23, 16u), 250u);
-                scale[i] = __uint_as_float((267u - exponent) << 23);
-                if (lane == 0) factors[token + i] = __uint_as_float((exponent - 13u) << 23) * Format::kSumScale;
-              }
-            }
-            if (!paired) scale[1] = scale[0];
-          }
-        }
-        if (total > 1 && it < rounds) continue;
-#pragma unroll
-        for (int i = 0; i < 8; ++i) {
-          const int t = token + (paired ? i / 4 : 0), piece = lane + (from * 8 + (paired ? i % 4 : i)) * kWarp;
-          const int k = column(piece);
-          if (t >= a.tokens || piece >= count || k >= columns) continue;
-          X* const place = there + t * pitch + k;
-          const float one = scale[i / 4], two = one * Format::kOddScale;
-          if constexpr (kNorm) {
-            const auto f = [&](uint32_t bits) { return __uint_as_float(bits); };
-            store(place, uint2{gemv_pair<X>(f(v[i].x) * one, f(v[i].y) * one),
-                               gemv_pair<X>(f(v[i].z) * two, f(v[i].w) * two)});
-          } else if constexpr (kHalf) {
-            const auto f = [&](uint32_t w, float by) {
-              return gemv_pair<X>(__uint_as_float(w << 16) * by, __uint_as_float(w & 0xffff0000u) * by);
-            };
-            store(place, uint4{f(v[i].x, one), f(v[i].y, two), f(v[i].z, one), f(v[i].w, two)});
-          } else {
-            store(place, v[i]);
-          }
-        }
-      }
-    }
-    __syncwarp();
-  }
-};
-
-#ifndef BOLIDE_GEMV_LAUNCH
-#define BOLIDE_GEMV_LAUNCH 0
-#endif
-#ifndef BOLIDE_GEMV_AHEAD
-#define BOLIDE_GEMV_AHEAD 0
-#endif
-
 // 16 bytes, past level 1, or zeros.
 __device__ __forceinline__ void copy_async(uint32_t there, const void* from, bool exists) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(there), "l"(from), "r"(exists ? 16 : 0)
@@ -243,29 +94,26 @@ __device__ __forceinline__ void barrier_arrive_copied(uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier) : "memory");
 }
 
-#ifdef BOLIDE_GEMV_TRACE
-#define TRACE0(e) do { if (lane == 0) a.trace[(blockIdx.x * 12 + (e))] = clock64(); } while (0)
-#else
-#define TRACE0(e)
-#endif
 // A warp that copies: some rows of each stage, 16 bytes a lane.
 template <class Format>
 __device__ __forceinline__ void gemv_copy(const GemvArgs& a, const GemvHeads& heads, uint32_t ring, uint32_t barriers,
                                           int copier, int lane, int begin, int end) {
   using Shape = GemvShape<Format>;
   constexpr int kRows = kGemvRows / kGemvCopiers;
-  const int pieces = Format::kGroupWords > 0 ? (a.k + Format::kWindow - 1) / Format::kWindow * 4
-                                             : (a.k * Format::kBits + 127) / 128;
+  const int pieces =
+      Format::kGroupWords > 0 ? (a.k + Format::kWindow - 1) / Format::kWindow * 4 : (a.k * Format::kBits + 127) / 128;
   const int passes = (end - begin + kGemvPairs - 1) / kGemvPairs, stages = passes * a.segments;
   const auto row_pieces = static_cast<uint32_t>(a.row_bytes / 16);
   const int first = copier * kRows;
   const uint32_t place = ring + static_cast<uint32_t>(first * (kGemvSegment + 32) + lane * 16);
-  const int launch_at = max(0, stages - 1 - a.launch_early);
   // Constants: kPieces of 16 bytes of a row, a lane has piece lane % kPieces of some rows.
   constexpr int kPieces = Shape::kConstants > 0 ? Shape::kConstants / 16 : 1, kRowsAtOnce = kWarp / kPieces;
   constexpr int kConstantCopies = Shape::kConstants > 0 ? (kRows + kRowsAtOnce - 1) / kRowsAtOnce : 0;
   int slot = 0, segment = 0, pass = 0;
   uint32_t parity = 1;
+  const int pace = min(kGemvPace, a.depth);
+  int arrived = 0;  // the stage that must be there before the next is asked for
+  uint32_t arrived_parity = 0;
   const uint8_t *row[kRows], *constant_row[kConstantCopies + 1];
   bool present = false;
 #pragma unroll 1
@@ -289,11 +137,16 @@ __device__ __forceinline__ void gemv_copy(const GemvArgs& a, const GemvHeads& he
     const bool exists = segment * kWarp + lane < pieces;
     const uint32_t full = barriers + static_cast<uint32_t>(slot * 16);
     if (i >= a.depth) barrier_wait(full + 8, parity);
+    if (i >= pace) {
+      barrier_wait(barriers + static_cast<uint32_t>(arrived * 16), arrived_parity);
+      if (++arrived == a.depth) arrived = 0, arrived_parity ^= 1u;
+    }
     const uint32_t there = place + static_cast<uint32_t>(slot * Shape::kStage);
     if (present) {
 #pragma unroll
       for (int j = 0; j < kRows; ++j) {
-        copy_async(there + static_cast<uint32_t>(j * (kGemvSegment + 32) + j % 2 * 32), exists ? row[j] : a.codes, exists);
+        copy_async(there + static_cast<uint32_t>(j * (kGemvSegment + 32) + j % 2 * 32), exists ? row[j] : a.codes,
+                   exists);
         row[j] += kGemvSegment;
       }
       if constexpr (Shape::kConstants > 0) {
@@ -310,19 +163,13 @@ __device__ __forceinline__ void gemv_copy(const GemvArgs& a, const GemvHeads& he
       }
     }
     barrier_arrive_copied(full);
-    if (copier == 0) { if (i == 0) TRACE0(7); if (i == a.depth - 1) TRACE0(8); if (i == stages - 1) TRACE0(9); }
-    if (i == launch_at) let_next_start();
+    if (i == stages - 1) let_next_start();
     if (++segment == a.segments) segment = 0;
     if (++slot == a.depth) slot = 0, parity ^= 1u;
   }
   asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
-#ifdef BOLIDE_GEMV_TRACE
-#define TRACE(e) do { if (lane == 0) a.trace[(blockIdx.x * 12 + (e))] = clock64(); } while (0)
-#else
-#define TRACE(e)
-#endif
 template <class Format, int kTokenTiles, bool kShared>
 __global__ void __launch_bounds__(gemv_threads(kTokenTiles), kTokenTiles == 1 && kShared ? 2 : 1)
     gemv_kernel(const __grid_constant__ GemvArgs a, const __grid_constant__ GemvHeads heads) {
@@ -334,8 +181,8 @@ __global__ void __launch_bounds__(gemv_threads(kTokenTiles), kTokenTiles == 1 &&
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / kWarp, 0);  // so that it is known uniform
   auto* const x_shared = reinterpret_cast<X*>(shared + a.depth * Shape::kStage);
-  auto* const sums = reinterpret_cast<float2*>(reinterpret_cast<uint8_t*>(x_shared) +
-                                               (kShared ? Shape::x_bytes(a.tokens, a.k) : 0));
+  auto* const sums =
+      reinterpret_cast<float2*>(reinterpret_cast<uint8_t*>(x_shared) + (kShared ? Shape::x_bytes(a.tokens, a.k) : 0));
   auto* const squares = reinterpret_cast<float*>(reinterpret_cast<uint8_t*>(sums) + Shape::sums_bytes(a.tokens));
   float* const factors = squares + kGemvWarps * kGemvTokensMax;
   const uint32_t barriers = shared_address(factors + kGemvWarps * kGemvTokensMax);  // full, empty of each stage
@@ -367,7 +214,6 @@ __global__ void __launch_bounds__(gemv_threads(kTokenTiles), kTokenTiles == 1 &&
       const int half = pass % 2;
       unit.read(a, heads);
       if (from == 0) meet<kTokenTiles, true>(1 + half);
-      if (warp == kGemvWarps && pass == passes - 1) TRACE(5);
       if (unit.exists) {
         float norm = 1;
         if (a.gain != nullptr) {
@@ -383,7 +229,6 @@ __global__ void __launch_bounds__(gemv_threads(kTokenTiles), kTokenTiles == 1 &&
           sum.x += more.x, sum.y += more.y;
         }
         unit.finish(a, heads, {sum.x * norm, sum.y * norm});
-        if (warp == kGemvWarps && pass == passes - 1) TRACE(6);
       }
       from += kTokensAtOnce;
       if (from >= a.tokens) {
@@ -399,30 +244,26 @@ __global__ void __launch_bounds__(gemv_threads(kTokenTiles), kTokenTiles == 1 &&
   }
 
   // Multiply.
-  if (warp == 0) TRACE(0);
   const int g = lane / 4, t = lane % 4;
   if constexpr (kShared) {
     if (a.gain != nullptr) {
       const GemvShareX<Format, true> share(a, warp, lane);
       wait_for_previous();
-      if (warp == 0) TRACE(1);
       share.run(x_shared, squares + warp * kGemvTokensMax, factors + warp * kGemvTokensMax);
     } else {
       const GemvShareX<Format, false> share(a, warp, lane);
       wait_for_previous();
-      if (warp == 0) TRACE(1);
       share.run(x_shared, squares + warp * kGemvTokensMax, factors + warp * kGemvTokensMax);
     }
   } else {
     wait_for_previous();
   }
-  if (warp == 0) TRACE(2);
   // Columns of tokens that do not exist are products of some other token, and are not stored.
   int64_t x_at[kTokenTiles];
 #pragma unroll
   for (int n = 0; n < kTokenTiles; ++n)
     x_at[n] = min(n * 8 + g, a.tokens - 1) * (kShared ? int64_t{gemv_x_pitch<Format>(a.k)} : a.x_stride);
-  const auto read_x = [&](int segment, uint4 (&v)[kTokenTiles][Format::kChunks]) {
+  const auto read_x = [&](int segment, uint4(&v)[kTokenTiles][Format::kChunks]) {
 #pragma unroll
     for (int n = 0; n < kTokenTiles; ++n)
 #pragma unroll
@@ -448,7 +289,6 @@ __global__ void __launch_bounds__(gemv_threads(kTokenTiles), kTokenTiles == 1 &&
 #pragma unroll 1
   for (int pass = 0; pass < passes; ++pass) {
     float c[2][kTokenTiles][4] = {};
-    const bool both = end - begin - pass * kGemvPairs > 8;
 #pragma unroll 1
     for (int segment = 0; segment < a.segments; ++segment) {
       const int unit = (segment * kGemvWarps + warp) * 4;
@@ -470,16 +310,13 @@ __global__ void __launch_bounds__(gemv_threads(kTokenTiles), kTokenTiles == 1 &&
       if constexpr (!kShared) read_x(segment + 1 == a.segments ? 0 : segment + 1, next);
       const uint32_t full = barriers + static_cast<uint32_t>(slot * 16);
       if (unit < units) {
-        typename Format::template Sums<kTokenTiles> x_sums;
-        Format::template sum_x<kTokenTiles>(x_sums, x);
         barrier_wait(full, parity);
-        if (warp == 0 && pass == 0 && segment == 0) TRACE(3);
-        if (warp == 0 && pass == passes-1 && segment == a.segments-1) TRACE(10);
         const uint8_t* const stage = mine + slot * Shape::kStage;
         const uint8_t* const stage_constants = constants + slot * Shape::kStage;
+        typename Format::template Sums<kTokenTiles> x_sums;
+        Format::template sum_x<kTokenTiles>(x_sums, x);
 #pragma unroll
-        for (int tile = 0; tile < 2; ++tile) {
-          if (tile == 1 && !both) break;
+        for (int tile = 0; tile < 2; ++tile) {  // one that does not exist is computed, and not stored
           uint4 row[2];
           uint32_t group[2][kGroupWords + 1];
 #pragma unroll
@@ -497,7 +334,6 @@ __global__ void __launch_bounds__(gemv_threads(kTokenTiles), kTokenTiles == 1 &&
       if (++slot == a.depth) slot = 0, parity ^= 1u;
     }
 
-    if (warp == 0 && pass == passes - 1) TRACE(4);
     const int half = pass % 2;
     if (pass >= 2) meet<kTokenTiles, true>(3 + half);
     float2* const there = sums + static_cast<int64_t>(half * kGemvWarps + warp) * a.tokens * kGemvPairs + g;
@@ -518,10 +354,6 @@ __global__ void __launch_bounds__(gemv_threads(kTokenTiles), kTokenTiles == 1 &&
   }
 }
 
-#ifdef BOLIDE_GEMV_TRACE
-inline long long* gemv_trace = nullptr;
-inline int gemv_trace_launch = 0;
-#endif
 template <class Format, int kTokenTiles, bool kShared>
 int gemv_launch(const CudaTarget& target, GemvArgs a, const GemvHeads& heads) {
   using Shape = GemvShape<Format>;
@@ -533,20 +365,14 @@ int gemv_launch(const CudaTarget& target, GemvArgs a, const GemvHeads& heads) {
   const int passes = (a.pairs_block + kGemvPairs - 1) / kGemvPairs;
   a.depth = std::min({depth, Shape::kDepthMax, passes * a.segments});
   if (a.depth < 1) return cudaErrorInvalidValue;
-  const char* const early = std::getenv("GL");
-#ifdef BOLIDE_GEMV_TRACE
-  a.trace = gemv_trace ? gemv_trace + gemv_trace_launch++ * 132 * 12 : nullptr;
-#endif
-  a.launch_early = early ? atoi(early) : 0;
-  if (const char* const d = std::getenv("GD")) a.depth = std::min(a.depth, atoi(d));
   const size_t shared = static_cast<size_t>(fixed + a.depth * Shape::kStage);
   const auto kernel = gemv_kernel<Format, kTokenTiles, kShared>;
   if (const auto status =
           cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
       status != cudaSuccess)
     return status;
-  return launch(target, kernel, static_cast<unsigned>(ceil_div(a.pairs, a.pairs_block)), gemv_threads(kTokenTiles), shared, a,
-                heads);
+  return launch(target, kernel, static_cast<unsigned>(ceil_div(a.pairs, a.pairs_block)), gemv_threads(kTokenTiles),
+                shared, a, heads);
 }
 
 template <class Format>

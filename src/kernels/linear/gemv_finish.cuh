@@ -15,10 +15,6 @@ struct GemvArgs {
   int rows, k, tokens;
   int pairs, pairs_block;  // of the weight, of a block
   int segments, depth;     // of a row, and how many stages are in flight
-  int launch_early;
-#ifdef BOLIDE_GEMV_TRACE
-  long long* trace;
-#endif
   const void* x;
   int64_t x_stride;
   const float *gain, *scale, *bias;
@@ -126,7 +122,8 @@ struct GemvUnit {
     const int g = group < h.pools.kv_heads ? group : group - h.pools.kv_heads;
     const auto place = static_cast<uint64_t>(slot);
     const uint64_t tokens = static_cast<uint32_t>(h.pools.block_tokens);
-    const uint64_t block = place >> 32 == 0 ? static_cast<uint32_t>(place) / static_cast<uint32_t>(tokens) : place / tokens;
+    const uint64_t block =
+        place >> 32 == 0 ? static_cast<uint32_t>(place) / static_cast<uint32_t>(tokens) : place / tokens;
     const auto offset = static_cast<int64_t>(place - block * tokens);
     element = ((static_cast<int64_t>(block) * h.pools.kv_heads + g) * h.pools.block_tokens + offset) * h.head_dim + dim;
   }
