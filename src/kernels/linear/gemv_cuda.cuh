@@ -100,6 +100,7 @@ __device__ __forceinline__ void gemv_copy(const GemvArgs& a, const GemvHeads& he
                                           int copier, int lane, int begin, int end) {
   using Shape = GemvShape<Format>;
   constexpr int kRows = kGemvRows / kGemvCopiers;
+  static_assert(kRows == 8, "the first or the second rows of 8 pairs");
   const int pieces =
       Format::kGroupWords > 0 ? (a.k + Format::kWindow - 1) / Format::kWindow * 4 : (a.k * Format::kBits + 127) / 128;
   const int passes = (end - begin + kGemvPairs - 1) / kGemvPairs, stages = passes * a.segments;
@@ -115,7 +116,7 @@ __device__ __forceinline__ void gemv_copy(const GemvArgs& a, const GemvHeads& he
   int arrived = 0;  // the stage that must be there before the next is asked for
   uint32_t arrived_parity = 0;
   const uint8_t *row[kRows], *constant_row[kConstantCopies + 1];
-  bool present = false;
+  int present = 0;  // of the rows
 #pragma unroll 1
   for (int i = 0; i < stages; ++i) {
     if (segment == 0) {
@@ -131,7 +132,7 @@ __device__ __forceinline__ void gemv_copy(const GemvArgs& a, const GemvHeads& he
         constant_row[j] =
             a.codes + uint64_t{__shfl_sync(0xffffffffu, at, min(j * kRowsAtOnce + lane / kPieces, kRows - 1))} * 16 +
             a.groups_from + lane % kPieces * 16;
-      present = end - begin - pass * kGemvPairs > first / 16 * 8;
+      present = end - begin - pass * kGemvPairs - first / 16 * 8;
       ++pass;
     }
     const bool exists = segment * kWarp + lane < pieces;
@@ -142,9 +143,10 @@ __device__ __forceinline__ void gemv_copy(const GemvArgs& a, const GemvHeads& he
       if (++arrived == a.depth) arrived = 0, arrived_parity ^= 1u;
     }
     const uint32_t there = place + static_cast<uint32_t>(slot * Shape::kStage);
-    if (present) {
+    if (present > 0) {
 #pragma unroll
       for (int j = 0; j < kRows; ++j) {
+        if (j >= present) break;
         copy_async(there + static_cast<uint32_t>(j * (kGemvSegment + 32) + j % 2 * 32), exists ? row[j] : a.codes,
                    exists);
         row[j] += kGemvSegment;
@@ -154,7 +156,7 @@ __device__ __forceinline__ void gemv_copy(const GemvArgs& a, const GemvHeads& he
 #pragma unroll
         for (int j = 0; j < kConstantCopies; ++j) {
           const int r = j * kRowsAtOnce + lane / kPieces;
-          if (kRows < kRowsAtOnce && r >= kRows) break;
+          if (r >= min(kRows, present)) break;
           copy_async(ring + static_cast<uint32_t>(slot * Shape::kStage + Shape::kCodes +
                                                   (first + r) * Shape::kConstantPitch + lane % kPieces * 16),
                      is ? constant_row[j] : a.codes, is);
@@ -186,7 +188,10 @@ __global__ void __launch_bounds__(gemv_threads(kTokenTiles), kTokenTiles == 1 &&
   auto* const squares = reinterpret_cast<float*>(reinterpret_cast<uint8_t*>(sums) + Shape::sums_bytes(a.tokens));
   float* const factors = squares + kGemvWarps * kGemvTokensMax;
   const uint32_t barriers = shared_address(factors + kGemvWarps * kGemvTokensMax);  // full, empty of each stage
-  const int begin = static_cast<int>(blockIdx.x) * a.pairs_block, end = min(begin + a.pairs_block, a.pairs);
+  // Every multiprocessor has a block with work, so that each has one place for a block of the next kernel: where some
+  // had two places, two blocks of a kernel would share one, and all others wait for them.
+  const int block = static_cast<int>(blockIdx.x), begin = block * a.pairs_block + min(block, a.blocks_with_more);
+  const int end = begin + a.pairs_block + (block < a.blocks_with_more ? 1 : 0);
   const int passes = (end - begin + kGemvPairs - 1) / kGemvPairs;
 
   if (warp == kGemvWarps) {
@@ -362,7 +367,9 @@ int gemv_launch(const CudaTarget& target, GemvArgs a, const GemvHeads& heads) {
   constexpr int kHalfOfShared = (228 - 2) / 2 << 10, kAllOfShared = 227 << 10, kFewest = 3;
   int depth = (kHalfOfShared - fixed) / Shape::kStage;
   if (depth < kFewest) depth = (kAllOfShared - fixed) / Shape::kStage;
-  const int passes = (a.pairs_block + kGemvPairs - 1) / kGemvPairs;
+  const int blocks = std::min(a.pairs, target.multiprocessors);
+  a.pairs_block = a.pairs / blocks, a.blocks_with_more = a.pairs % blocks;
+  const int passes = (a.pairs_block + (a.blocks_with_more > 0 ? 1 : 0) + kGemvPairs - 1) / kGemvPairs;
   a.depth = std::min({depth, Shape::kDepthMax, passes * a.segments});
   if (a.depth < 1) return cudaErrorInvalidValue;
   const size_t shared = static_cast<size_t>(fixed + a.depth * Shape::kStage);
@@ -371,8 +378,7 @@ int gemv_launch(const CudaTarget& target, GemvArgs a, const GemvHeads& heads) {
           cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
       status != cudaSuccess)
     return status;
-  return launch(target, kernel, static_cast<unsigned>(ceil_div(a.pairs, a.pairs_block)), gemv_threads(kTokenTiles),
-                shared, a, heads);
+  return launch(target, kernel, static_cast<unsigned>(blocks), gemv_threads(kTokenTiles), shared, a, heads);
 }
 
 template <class Format>
@@ -384,7 +390,7 @@ int gemv_as(const CudaTarget& target, const GemvWork& work) {
   a.segments = static_cast<int>(ceil_div(w.k, Format::kWindow * kGemvWarps));
   const bool plain = work.pairs == GemvWork::Pairs::kRows;
   a.pairs = static_cast<int>(plain ? ceil_div(w.rows, 2) : w.rows / 2);
-  a.pairs_block = static_cast<int>(ceil_div(a.pairs, target.multiprocessors));
+  if (a.pairs == 0) return cudaSuccess;
   a.x = work.x.data, a.x_stride = work.x.stride;
   a.gain = work.gain, a.eps = work.eps, a.scale = work.scale, a.bias = work.bias;
   a.kind = work.pairs, a.act = work.act;
