@@ -77,6 +77,10 @@ struct GemvShape {
   static constexpr int kStage = kCodes + kGemvRows * kConstantPitch;
   static constexpr int kSmall = 2 * kGemvWarps * kGemvTokensMax * 4 + 256;
   static constexpr int kDepthMax = 16;
+  // x that does not fit: each lane's own pieces of some windows ahead.
+  static constexpr int kWindowsAhead = Format::kChunks > 2 ? 3 : 4, kXPieces = kGemvWarps * kWarp * 16;
+  template <int kTokenTiles>
+  static constexpr int kXRing = kWindowsAhead * kTokenTiles * Format::kChunks * kXPieces;
 
   static __host__ __device__ int x_bytes(int tokens, int k) {
     return tokens * gemv_x_pitch<Format>(k) * static_cast<int>(sizeof(X));
@@ -173,7 +177,7 @@ __device__ __forceinline__ void gemv_copy(const GemvArgs& a, const GemvHeads& he
 }
 
 template <class Format, int kTokenTiles, bool kShared>
-__global__ void __launch_bounds__(gemv_threads(kTokenTiles), kTokenTiles == 1 && kShared ? 2 : 1)
+__global__ void __launch_bounds__(gemv_threads(kTokenTiles), kTokenTiles == 1 ? 2 : 1)
     gemv_kernel(const __grid_constant__ GemvArgs a, const __grid_constant__ GemvHeads heads) {
   using Shape = GemvShape<Format>;
   using X = typename Format::X;
@@ -183,8 +187,8 @@ __global__ void __launch_bounds__(gemv_threads(kTokenTiles), kTokenTiles == 1 &&
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / kWarp, 0);  // so that it is known uniform
   auto* const x_shared = reinterpret_cast<X*>(shared + a.depth * Shape::kStage);
-  auto* const sums =
-      reinterpret_cast<float2*>(reinterpret_cast<uint8_t*>(x_shared) + (kShared ? Shape::x_bytes(a.tokens, a.k) : 0));
+  const int x_bytes = kShared ? Shape::x_bytes(a.tokens, a.k) : Shape::template kXRing<kTokenTiles>;
+  auto* const sums = reinterpret_cast<float2*>(reinterpret_cast<uint8_t*>(x_shared) + x_bytes);
   auto* const squares = reinterpret_cast<float*>(reinterpret_cast<uint8_t*>(sums) + Shape::sums_bytes(a.tokens));
   float* const factors = squares + kGemvWarps * kGemvTokensMax;
   const uint32_t barriers = shared_address(factors + kGemvWarps * kGemvTokensMax);  // full, empty of each stage
@@ -268,20 +272,40 @@ __global__ void __launch_bounds__(gemv_threads(kTokenTiles), kTokenTiles == 1 &&
 #pragma unroll
   for (int n = 0; n < kTokenTiles; ++n)
     x_at[n] = min(n * 8 + g, a.tokens - 1) * (kShared ? int64_t{gemv_x_pitch<Format>(a.k)} : a.x_stride);
-  const auto read_x = [&](int segment, uint4(&v)[kTokenTiles][Format::kChunks]) {
+  // Shared: the pieces of a segment. Else a ring in which each lane has places of its own.
+  const auto read_x = [&](int at, uint4(&v)[kTokenTiles][Format::kChunks]) {
 #pragma unroll
     for (int n = 0; n < kTokenTiles; ++n)
 #pragma unroll
       for (int j = 0; j < Format::kChunks; ++j) {
-        const int k = (segment * kGemvWarps + warp) * Format::kWindow + Format::chunk_k(j, t);
         if constexpr (kShared) {
+          const int k = (at * kGemvWarps + warp) * Format::kWindow + Format::chunk_k(j, t);
           v[n][j] = load<uint4>(x_shared + static_cast<int>(x_at[n]) + k);
         } else {
-          v[n][j] = {};
-          if (k < a.k)
-            v[n][j] = __ldcg(reinterpret_cast<const uint4*>(static_cast<const __nv_bfloat16*>(a.x) + x_at[n] + k));
+          v[n][j] = load<uint4>(reinterpret_cast<const uint8_t*>(x_shared) + (warp * kWarp + lane) * 16 +
+                                ((at * kTokenTiles + n) * Format::kChunks + j) * Shape::kXPieces);
         }
       }
+  };
+  int x_slot = 0, x_segment = 0, x_left = passes * a.segments;
+  const uint32_t x_place = shared_address(x_shared) + static_cast<uint32_t>(warp * kWarp + lane) * 16;
+  const auto ask_for_x = [&] {
+    if (x_left > 0) {
+      --x_left;
+#pragma unroll
+      for (int n = 0; n < kTokenTiles; ++n)
+#pragma unroll
+        for (int j = 0; j < Format::kChunks; ++j) {
+          const int k = (x_segment * kGemvWarps + warp) * Format::kWindow + Format::chunk_k(j, t);
+          const auto* const x = static_cast<const __nv_bfloat16*>(a.x) + x_at[n];
+          copy_async(
+              x_place + static_cast<uint32_t>(((x_slot * kTokenTiles + n) * Format::kChunks + j) * Shape::kXPieces),
+              k < a.k ? x + k : x, k < a.k);
+        }
+      if (++x_segment == a.segments) x_segment = 0;
+    }
+    asm volatile("cp.async.commit_group;" ::: "memory");
+    if (++x_slot == Shape::kWindowsAhead) x_slot = 0;
   };
 
   const uint8_t* const mine = shared + g * (kGemvSegment + 32) + g % 2 * 32 + warp * 64 + t * 16;
@@ -290,7 +314,10 @@ __global__ void __launch_bounds__(gemv_threads(kTokenTiles), kTokenTiles == 1 &&
   int slot = 0;
   uint32_t parity = 0;
   uint4 next[kTokenTiles][Format::kChunks];
-  if constexpr (!kShared) read_x(0, next);
+  if constexpr (!kShared) {
+#pragma unroll 1
+    for (int i = 0; i < Shape::kWindowsAhead; ++i) ask_for_x();
+  }
 #pragma unroll 1
   for (int pass = 0; pass < passes; ++pass) {
     float c[2][kTokenTiles][4] = {};
@@ -300,6 +327,10 @@ __global__ void __launch_bounds__(gemv_threads(kTokenTiles), kTokenTiles == 1 &&
       uint32_t x[kTokenTiles][kWords];
       if constexpr (kShared) {
         if (unit < units) read_x(segment, next);
+      } else {
+        asm volatile("cp.async.wait_group %0;" ::"n"(Shape::kWindowsAhead - 1) : "memory");
+        read_x(x_slot, next);
+        ask_for_x();
       }
 #pragma unroll
       for (int n = 0; n < kTokenTiles; ++n)
@@ -312,7 +343,6 @@ __global__ void __launch_bounds__(gemv_threads(kTokenTiles), kTokenTiles == 1 &&
             x[n][i] = gemv_f16_pair(word, kGemvF16Scale<Format> * (i % 2 == 0 ? 1.f : Format::kOddScale));
           }
         }
-      if constexpr (!kShared) read_x(segment + 1 == a.segments ? 0 : segment + 1, next);
       const uint32_t full = barriers + static_cast<uint32_t>(slot * 16);
       if (unit < units) {
         barrier_wait(full, parity);
@@ -362,11 +392,14 @@ __global__ void __launch_bounds__(gemv_threads(kTokenTiles), kTokenTiles == 1 &&
 template <class Format, int kTokenTiles, bool kShared>
 int gemv_launch(const CudaTarget& target, GemvArgs a, const GemvHeads& heads) {
   using Shape = GemvShape<Format>;
-  const int fixed = (kShared ? Shape::x_bytes(a.tokens, a.k) : 0) + Shape::sums_bytes(a.tokens) + Shape::kSmall;
-  // Two blocks to a multiprocessor if that leaves a ring worth the name: one of this kernel and one of the next.
-  constexpr int kHalfOfShared = (228 - 2) / 2 << 10, kAllOfShared = 227 << 10, kFewest = 3;
-  int depth = (kHalfOfShared - fixed) / Shape::kStage;
-  if (depth < kFewest) depth = (kAllOfShared - fixed) / Shape::kStage;
+  const int fixed =
+      (kShared ? Shape::x_bytes(a.tokens, a.k) : Shape::template kXRing<kTokenTiles>)+Shape::sums_bytes(a.tokens) +
+      Shape::kSmall;
+  // Two blocks to a multiprocessor, one of this kernel and one of the next, if registers allow it and if that leaves a
+  // ring worth the name.
+  constexpr int kHalfOfShared = (228 - 2) / 2 << 10, kFewest = 3;
+  int depth = kTokenTiles == 1 ? (kHalfOfShared - fixed) / Shape::kStage : 0;
+  if (depth < kFewest) depth = (static_cast<int>(target.shared_bytes_block) - fixed) / Shape::kStage;
   const int blocks = std::min(a.pairs, target.multiprocessors);
   a.pairs_block = a.pairs / blocks, a.blocks_with_more = a.pairs % blocks;
   const int passes = (a.pairs_block + (a.blocks_with_more > 0 ? 1 : 0) + kGemvPairs - 1) / kGemvPairs;
