@@ -127,9 +127,13 @@ Buffer random_weight(const ValueType& type, std::mt19937_64& random) {
   std::normal_distribution<float> normal;
   for (int64_t i = 0; i < n * k; ++i) {
     const float v = normal(random);
-    if (type.dtype == DType::kF32) std::memcpy(buffer.data() + i * 4, &v, 4);
     const uint16_t h = type.dtype == DType::kF16 ? f32_to_f16(v) : f32_to_bf16(v);
-    if (type.dtype != DType::kF32) std::memcpy(buffer.data() + i * 2, &h, 2);
+    switch (type.dtype) {
+      case DType::kF32: std::memcpy(buffer.data() + i * 4, &v, 4); break;
+      case DType::kF8E4M3: buffer.data()[i] = static_cast<std::byte>(f32_to_f8e4m3(v)); break;
+      case DType::kI8: buffer.data()[i] = static_cast<std::byte>(static_cast<int8_t>(v * 25)); break;
+      default: std::memcpy(buffer.data() + i * 2, &h, 2);
+    }
   }
   return buffer;
 }

@@ -289,8 +289,9 @@ Result<EngineReport> build_engine(const std::filesystem::path& model, const std:
   BOLIDE_TRY(const Prepared prepared, prepare_checkpoint(model, options, device->info()));
   BOLIDE_TRY(const Tokenizer tokenizer,
              make_tokenizer(prepared.loaded).context(model.string()));  // a broken one is refused now
+  constexpr int32_t kManyTokens = 512;  // for the choice of layouts
   SymbolValues sizes;
-  sizes.value = {options.tokens_per_step, options.sequences, options.sequences};
+  sizes.value = {std::max(options.tokens_per_step, kManyTokens), options.sequences, options.sequences};
   int repacked = 0;
   BOLIDE_TRY(const auto uses, choose_packings(prepared.graph, kernels_for(options), device->info(), sizes));
   BOLIDE_TRY(const WeightStore weights, make_weights(prepared, uses, device->info(), &repacked, progress));

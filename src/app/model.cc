@@ -174,7 +174,14 @@ RunnerOptions runner_options_of(const ModelOptions& options, int64_t context_max
   runner.context =
       options.context > 0 ? options.context : static_cast<int32_t>(std::min(context_max, kDefaultContextMax));
   runner.sequences = options.sequences;
-  runner.tokens_per_step = std::max(options.tokens_per_step, options.sequences);
+  // GPUs read all weights for a step: prompts go through in as few as may be.
+  constexpr int32_t kTokensCpu = 512, kTokensGpu = 8192;
+  const int64_t most = int64_t{runner.context} * options.sequences;
+  const int32_t usual = options.device == DeviceKind::kCpu
+                            ? kTokensCpu
+                            : static_cast<int32_t>(std::clamp<int64_t>(most, kTokensCpu, kTokensGpu));
+  runner.tokens_per_step =
+      std::max(options.tokens_per_step != 0 ? options.tokens_per_step : usual, options.sequences);
   constexpr int32_t kBlockCpu = 16, kBlockGpu = 64;
   runner.block_tokens = options.block_tokens != 0            ? options.block_tokens
                         : options.device == DeviceKind::kCpu ? kBlockCpu

@@ -7,7 +7,8 @@ namespace {
 using namespace test;
 
 TEST(SynthModel, RunsWithoutAFileInEveryType) {
-  for (const char* type : {"bf16", "f32", "f16", "fp8", "w4", "q8_0", "q6_k", "q5_k", "q4_k", "q4_1", "q4_0"}) {
+  for (const char* type :
+       {"bf16", "f32", "f16", "fp8", "int8", "w4", "gptq", "q8_0", "q6_k", "q5_k", "q4_k", "q4_1", "q4_0"}) {
     ModelOptions options;
     options.threads = 1;
     options.context = 64;
@@ -32,7 +33,7 @@ TEST(SynthModel, RunsWithoutAFileInEveryType) {
 TEST(SynthModel, EveryFamilyBuildsItsGraph) {
   for (const char* name :
        {"llama-3-8b", "llama-3-70b", "qwen2-1.5b", "qwen2-7b", "phi-3-mini", "mixtral-8x7b", "long-1b"})
-    for (const char* type : {"bf16", "fp8", "w4", "q4_k"}) {
+    for (const char* type : {"bf16", "fp8", "int8", "w4", "gptq", "q4_k"}) {
       const auto loaded = load_model(fmt::format("synth:{}:{}", name, type));
       ASSERT_TRUE(loaded.has_value()) << loaded.error().text;
       const auto graph = build_graph(*loaded, ComputeMode::kAuto);

@@ -137,7 +137,7 @@ Result<> inspect_graph(LoadedModel loaded, const ModelOptions& options, bool ful
 
 Result<> inspect_plan(const std::string& path, const ModelOptions& options, int32_t tokens) {
   ModelOptions sized = options;
-  sized.tokens_per_step = std::max(sized.tokens_per_step, tokens);
+  if (constexpr int32_t kUsual = 512; tokens > kUsual) sized.tokens_per_step = tokens;
   BOLIDE_TRY(PlanSet plans, outline_plans(path, sized));
   const SymbolValues sizes{{tokens, 1, 1}};
   BOLIDE_TRY(const Plan* plan, plans.select(sizes));

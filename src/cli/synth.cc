@@ -20,8 +20,9 @@ Without a file, wherever a command takes MODEL (NAME[:TYPE][:layers=N][:seed=N])
   bolide bench synth:llama-3-8b:q4_k
   bolide run synth:smollm2-135m:layers=2 -p "Hello"
 The answers mean nothing: the weights are random, of the scale that trained ones have. The same name, type and seed give
-the same bytes everywhere. Types: bf16 f32 f16, fp8 (a scale a row, as compressed-tensors has it), w4 (GPTQ, 4 bits in
-groups of 128); GGUF's block types only without a file.)";
+the same bytes everywhere. Types: bf16 f32 f16; fp8 (a scale a row, as compressed-tensors has it); int8 (a scale a row,
+lm_head too); w4 (4 bits in groups of 128, lm_head int8; a folder has gptq in its place); gptq (the same groups as GPTQ
+stores them, lm_head bf16); GGUF's block types. int8 and GGUF's types only without a file.)";
 
 struct SynthFlags {
   std::string architecture, output, dtype = "bf16";
@@ -33,7 +34,7 @@ struct SynthFlags {
 constexpr Option<SynthFlags> kSynthOptions[] = {
     {"dtype",
      &SynthFlags::dtype,
-     {.choices = "bf16|f32|f16|fp8|w4|q8_0|q6_k|q5_k|q4_k|q4_1|q4_0"},
+     {.choices = "bf16|f32|f16|fp8|int8|w4|gptq|q8_0|q6_k|q5_k|q4_k|q4_1|q4_0"},
      "the type of the weights"},
     {"layers", &SynthFlags::layers, {.min = 0, .max = 1000}, "only this many layers; 0: all"},
     {"seed", &SynthFlags::seed, {.min = 0}, "another seed, other weights"},
@@ -52,7 +53,7 @@ Result<> list(const SynthFlags& flags) {
     int64_t parameters = 0;
     for (const std::string_view type : {"bf16", "fp8", "w4"}) {
       BOLIDE_TRY(request.type, find_synth_type(type));
-      BOLIDE_TRY(const auto weights, SynthWeights::create(request, 1));
+      BOLIDE_TRY(const auto weights, SynthWeights::create(request));
       parameters = weights->parameters();
       sizes += fmt::format(" {:>11}", format_bytes(static_cast<int64_t>(weights->byte_size())));
     }

@@ -324,12 +324,17 @@ Result<GoldenResult> check_golden(const std::filesystem::path& folder, const Gol
 
   GoldenResult result{golden.name, {}};
   BOLIDE_TRY(GoldenModel model, GoldenModel::open(path, open, golden));
+  // A rounder type may choose another expert where two are nearly tied, which moves that one position far: the goldens'
+  // README says to judge by the median and the divergence.
+  Line judged = *line;
+  if (!exact && model.has_experts()) judged.erase("rel_l2");
   Comparison compare(golden, "", &result.checks);
   HiddenStates states;
   BOLIDE_TRY(const LogitRuns runs, model.one_by_one(golden.prompts, {}, &states));
-  BOLIDE_TRY(compare.logits(runs, *line, ""));
+  BOLIDE_TRY(compare.logits(runs, judged, ""));
   double hidden_limit = limit_or(*line, "rel_l2", 0);
-  if (golden.rounds_inputs() && exact) {
+  // Wide models have no prompts that are far from every boundary, and so no such line.
+  if (golden.rounds_inputs() && exact && golden.tolerance.contains(std::string(kSharp))) {
     BOLIDE_TRY(const Line* sharp, find_line(golden, kSharp));
     BOLIDE_TRY(compare.short_prompts(runs, *sharp));
     if (golden.trace == "p1" || golden.trace == "p7") hidden_limit = limit_or(*sharp, "rel_l2", hidden_limit);
@@ -338,15 +343,15 @@ Result<GoldenResult> check_golden(const std::filesystem::path& folder, const Gol
 
   // The same logits by other ways: prompts in chunks of odd sizes, and all prompts in the same step.
   BOLIDE_TRY(const LogitRuns chunked, model.one_by_one(golden.prompts, {5, 1, 7, 3, 11}));
-  BOLIDE_TRY(compare.logits(chunked, *line, "chunks."));
+  BOLIDE_TRY(compare.logits(chunked, judged, "chunks."));
   BOLIDE_TRY(const auto batched, model.all_at_once(golden.prompts));
-  BOLIDE_TRY(compare.logits(batched, *line, "batch."));
+  BOLIDE_TRY(compare.logits(batched, judged, "batch."));
   BOLIDE_TRY(const auto wide, model.all_at_once(golden.prompts, GoldenModel::kCopies));
-  BOLIDE_TRY(compare.logits(wide, *line, "wide."));
+  BOLIDE_TRY(compare.logits(wide, judged, "wide."));
   for (const GoldenPrompt& prompt : golden.prompts) {
     if (prompt.name != golden.full_logits) continue;
     BOLIDE_TRY(const auto decoded, model.decode_together(prompt));
-    BOLIDE_TRY(compare.logits(decoded, *line, "decode."));
+    BOLIDE_TRY(compare.logits(decoded, judged, "decode."));
   }
 
   if (!golden.nll_ids.empty()) {

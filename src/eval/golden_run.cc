@@ -13,15 +13,21 @@ struct Place {
   size_t output = 0;
 };
 
-// Where each hidden state may be found; of those that are there, the one that runs last.
-std::map<std::string, std::vector<Place>> places(int32_t layers) {
+// Where each hidden state may be found; of those that are there, the one that runs last. A norm inside of a product has
+// no value of its own.
+std::map<std::string, std::vector<Place>> places(int32_t layers, const Graph& graph) {
   std::map<std::string, std::vector<Place>> out;
   out["embed"] = {{"embed"}, {"embed.add"}, {"layers.0.attn.norm.add"}};
   for (int32_t l = 0; l < layers; ++l)
     out[fmt::format("layer{}", l)] = {{fmt::format("layers.{}.mlp.add", l)},
                                       {fmt::format("layers.{}.mlp.down.add", l)},
                                       {fmt::format("layers.{}.attn.norm.add", l + 1)}};
-  out["final_norm"] = {{"final_norm"}, {"final_norm.add", 1}};
+  const auto fused = [&](NodeId id) {
+    const auto* linear = std::get_if<Linear>(&graph.node(id).op);
+    return linear != nullptr && linear->has_norm && graph.node(id).name == "head";
+  };
+  if (std::none_of(graph.order().begin(), graph.order().end(), fused))
+    out["final_norm"] = {{"final_norm"}, {"final_norm.add", 1}};
   return out;
 }
 
@@ -74,7 +80,7 @@ Result<> GoldenModel::append_logits(size_t rows, std::vector<float>* out) const 
 Result<std::vector<float>> GoldenModel::run(const std::vector<int32_t>& ids, const std::vector<int32_t>& chunks,
                                             HiddenStates* states) {
   Runner& runner = *model_->runner;
-  const auto where = places(layers_);
+  const auto where = places(layers_, runner.plans().graph());
   const auto watch = [&](const Plan& plan, size_t step, const Launch& launch, double) {
     const std::string& node = runner.plans().graph().node(plan.steps[step].node).name;
     for (const auto& [state, candidates] : where)
@@ -169,6 +175,12 @@ Result<std::vector<LogitRuns>> GoldenModel::decode_together(const GoldenPrompt& 
   std::vector<LogitRuns> runs;
   for (std::vector<float>& rows : logits) runs.push_back({{prompt.name, std::move(rows)}});
   return runs;
+}
+
+bool GoldenModel::has_experts() const {
+  const Graph& graph = model_->runner->plans().graph();
+  return std::any_of(graph.order().begin(), graph.order().end(),
+                     [&](NodeId id) { return std::holds_alternative<MoeFfn>(graph.node(id).op); });
 }
 
 Result<std::vector<std::string>> GoldenModel::reference_steps(int32_t tokens, int32_t sequences) {

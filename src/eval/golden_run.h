@@ -38,6 +38,7 @@ class GoldenModel {
   // As many greedy tokens as the golden has; no id ends the text.
   Result<GenerateResult> generate(const GoldenPrompt& prompt);
 
+  bool has_experts() const;
   // "T=8: layers.0.attn.q linear_ref" for each step that runs a last resort when these sequences have so many tokens in
   // all. Errors: sizes beyond kTokens or kSequences.
   static constexpr int32_t kTokens = 512;

@@ -46,13 +46,13 @@ class Fp8Source final : public QuantisedSource {
     WeightInfo info{.name = module + ".weight", .dtype = DType::kF32, .shape = shape};
     info.rounds_input_to_fp8 = config_.dynamic_inputs;
     if (grid.column_count > 1 || (grid.rows != 1 && grid.row_count > 1) || is_of_experts(module)) {
-      add(module, std::move(info));
+      add(module, info);
       return {};
     }
     info.dtype = DType::kF8E4M3;
     info.scale = scale_name(module);
     add(module, {.name = info.scale, .dtype = DType::kF32, .shape = {shape[0]}});
-    add_stored(std::move(info));
+    add_stored(info);
     return {};
   }
 
@@ -91,7 +91,7 @@ class Fp8Source final : public QuantisedSource {
       for (int64_t n = 0; n < shape[0]; ++n) out[n] = scales[static_cast<size_t>(n / grid.rows)];
       return {};
     }
-    BOLIDE_TRY(const auto codes, inner().open(module + ".weight"));
+    BOLIDE_TRY(const auto codes, inner().open_with(module + ".weight", workers));
     const int64_t k = shape[1];
     workers.run(shape[0], [&](int64_t n, int) {
       float* row = out + n * k;

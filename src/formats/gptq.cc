@@ -99,8 +99,8 @@ class GptqSource final : public QuantisedSource {
   }
 
   Result<> make(const std::string& module, const WeightInfo& info, MutableBytes out, Workers& workers) const override {
-    BOLIDE_TRY(const auto codes, inner().open(module + ".qweight"));
-    BOLIDE_TRY(const auto zeros, inner().open(module + ".qzeros"));
+    BOLIDE_TRY(const auto codes, inner().open_with(module + ".qweight", workers));
+    BOLIDE_TRY(const auto zeros, inner().open_with(module + ".qzeros", workers));
     if (info.quant != nullptr) {
       BOLIDE_TRY(const auto scales, inner().open(module + ".scales"));
       make_blocks(info, codes, zeros, scales, out, workers);

@@ -56,9 +56,11 @@ std::vector<std::string> QuantisedSource::names() const {
   return list;
 }
 
-void QuantisedSource::add(std::string module, WeightInfo info) { entries_[info.name] = {info, std::move(module)}; }
+void QuantisedSource::add(std::string module, const WeightInfo& info) {
+  entries_[info.name] = {info, std::move(module)};
+}
 
-void QuantisedSource::add_stored(WeightInfo info) { entries_[info.name] = {info, {}}; }
+void QuantisedSource::add_stored(const WeightInfo& info) { entries_[info.name] = {info, {}}; }
 
 Error QuantisedSource::module_error(const std::string& module, std::string_view what) const {
   return error(Code::kInvalid, fmt::format("{}: {}: {}", label(), module, what));

@@ -43,9 +43,9 @@ class QuantisedSource : public WeightSource {
  protected:
   const WeightSource& inner() const { return *inner_; }
   // A tensor of `module` that `make` computes.
-  void add(std::string module, WeightInfo info);
+  void add(std::string module, const WeightInfo& info);
   // The tensor of that name as the checkpoint has it, with this info.
-  void add_stored(WeightInfo info);
+  void add_stored(const WeightInfo& info);
   void hide(std::string name) { hidden_.insert(std::move(name)); }
   // Writes the rows of a tensor that was added; `out` has info.byte_size() zeroed bytes.
   virtual Result<> make(const std::string& module, const WeightInfo& info, MutableBytes out,

@@ -31,7 +31,7 @@ Result<WritableWeight> allocate_weight(WeightInfo info) {
 
 Result<std::vector<float>> read_floats(const WeightSource& source, std::string_view name) {
   BOLIDE_TRY(const WeightData data, source.open(name));
-  if (data.info.quant == nullptr && !is_float(data.info.dtype))
+  if (data.info.quant == nullptr && !is_float(data.info.dtype) && data.info.scale.empty())
     return error(Code::kInvalid, fmt::format("{}: tensor {}: has type {}, expected a float type", source.label(), name,
                                              to_string(data.info.dtype)));
   std::vector<float> values(static_cast<size_t>(data.info.shape.elements()));
@@ -39,6 +39,12 @@ Result<std::vector<float>> read_floats(const WeightSource& source, std::string_v
   if (values.empty()) return values;
   for (int64_t r = 0; r < data.info.rows(); ++r)
     decode_row(data.info.dtype, data.info.quant, data.row(r), k, values.data() + r * k);
+  if (data.info.scale.empty()) return values;
+  BOLIDE_TRY(const std::vector<float> scales, read_floats(source, data.info.scale));
+  if (scales.size() != static_cast<size_t>(data.info.rows()))
+    return error(Code::kInvalid, fmt::format("{}: tensor {}: has {} scales for {} rows", source.label(), name,
+                                             scales.size(), data.info.rows()));
+  for (size_t i = 0; i < values.size(); ++i) values[i] *= scales[i / static_cast<size_t>(k)];
   return values;
 }
 

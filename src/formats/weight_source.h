@@ -67,7 +67,8 @@ struct WritableWeight {
 };
 Result<WritableWeight> allocate_weight(WeightInfo info);
 
-// The values of a weight of any float or block-quantised type, widened to float32.
+// The values of a weight of any float or block-quantised type, widened to float32 and times the scale of its row if it
+// has one.
 Result<std::vector<float>> read_floats(const WeightSource& source, std::string_view name);
 
 }  // namespace bolide

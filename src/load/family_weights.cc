@@ -64,10 +64,15 @@ class FamilyWeights final : public WeightSource {
   }
 
   Result<WeightData> open(std::string_view name) const override {
+    Workers alone(1);
+    return open_with(name, alone);
+  }
+
+  Result<WeightData> open_with(std::string_view name, Workers& workers) const override {
     const auto it = entries_.find(name);
     if (it == entries_.end()) return error(Code::kNotFound, fmt::format("{}: has no tensor {}", label(), name));
     const Entry& entry = it->second;
-    BOLIDE_TRY(WeightData from, inner_->open(entry.inner));
+    BOLIDE_TRY(WeightData from, inner_->open_with(entry.inner, workers));
     if (!entry.transposed) {
       from.info = entry.info;
       return from;

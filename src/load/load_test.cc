@@ -50,16 +50,10 @@ TEST(Load, ReadsQuantisedCheckpoints) {
     const auto model = load_model(shared_models() / name);
     ASSERT_TRUE(model.has_value()) << model.error().text;
     const std::string weight = "model.layers.0.self_attn.k_proj.weight";
-    auto got = read_floats(*model->weights, weight);
+    const auto got = read_floats(*model->weights, weight);
     ASSERT_TRUE(got.has_value()) << got.error().text;
     const WeightInfo& info = *model->weights->find(weight);
     EXPECT_TRUE(info.quant != nullptr || info.dtype == DType::kF8E4M3) << name;
-    if (!info.scale.empty()) {
-      const auto scale = read_floats(*model->weights, info.scale);
-      ASSERT_TRUE(scale.has_value()) << scale.error().text;
-      const size_t k = got->size() / scale->size();
-      for (size_t i = 0; i < got->size(); ++i) (*got)[i] *= (*scale)[i / k];
-    }
     const auto golden = SafetensorsSource::open_file(shared_models() / name / "golden.safetensors");
     ASSERT_TRUE(golden.has_value()) << golden.error().text;
     const auto want = read_floats(**golden, "dequantised." + weight);
@@ -70,7 +64,7 @@ TEST(Load, ReadsQuantisedCheckpoints) {
     EXPECT_FALSE(model->weights->find("model.norm.weight")->rounds_input_to_fp8);
     for (const std::string& tensor : model->weights->names()) {
       EXPECT_FALSE(tensor.ends_with("qweight") || tensor.ends_with("scales"));
-      if (tensor.ends_with("weight_scale")) EXPECT_EQ(model->weights->find(tensor)->shape.rank, 1);
+      EXPECT_TRUE(!tensor.ends_with("weight_scale") || model->weights->find(tensor)->shape.rank == 1);
       EXPECT_TRUE(model->weights->open(tensor).has_value()) << tensor;
     }
   }

@@ -24,7 +24,7 @@ Result<LoadedModel> load_synth(const std::string& name, const LoadOptions& optio
   BOLIDE_TRY(const Family* family, find_family(model.config));
   model.config = model.config.with_aliases(family->fields);
   BOLIDE_TRY(model.generation, read_generation_config(nullptr, model.config));
-  BOLIDE_TRY(std::shared_ptr<const WeightSource> weights, SynthWeights::create(request, options.threads));
+  BOLIDE_TRY(std::shared_ptr<const WeightSource> weights, SynthWeights::create(request));
   BOLIDE_TRY(weights, family_weights(std::move(weights), *family));
   BOLIDE_TRY(model.weights, read_quantised(std::move(weights), model.config));
   BOLIDE_TRY(check_config_against_weights(model.config, *model.weights));

@@ -97,6 +97,13 @@ std::optional<WeightPart> Builder::part(Slot slot, std::span<const int64_t> shap
                                             family_.name, other_prefix(weights_, name))));
     return std::nullopt;
   }
+  const bool codes = info->dtype == DType::kI8 && !info->scale.empty();
+  if (info->quant == nullptr && !is_float(info->dtype) && !codes) {
+    fail(error(Code::kUnsupported,
+               fmt::format("{}: tensor {} is {}, which is no type of weights{}", weights_.label(), name,
+                           to_string(info->dtype), info->dtype == DType::kI8 ? " without a scale for each row" : "")));
+    return std::nullopt;
+  }
   const bool tables = slot == Slot::kEmbed || slot == Slot::kPositions || slot == Slot::kRouter ||
                       slot == Slot::kExpertGate || slot == Slot::kExpertUp || slot == Slot::kExpertDown;
   if (tables && !info->scale.empty()) {

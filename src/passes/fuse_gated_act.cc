@@ -17,7 +17,12 @@ Result<int> fuse_gated_act(Graph& graph, const PassContext& context) {
     const ValueType& whole = graph.type(a.in[0]);
     if (first->begin != 0 || second->begin != first->count || whole.last() != Dim(2 * first->count)) continue;
     if (!kernel_exists(context, graph, node.op, std::vector{whole})) continue;
+    const NodeId slices[] = {gate.producer, up.producer};
     node.in = {a.in[0]};
+    const auto users = graph.users();
+    for (const NodeId slice : slices)  // so that the product has one reader
+      if (users[static_cast<size_t>(graph.node(slice).out[0])].empty() && !is_output(graph, graph.node(slice).out[0]))
+        graph.remove(slice);
     ++rewrites;
   }
   return rewrites;

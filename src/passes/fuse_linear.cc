@@ -1,4 +1,4 @@
-// fuse_norm_linear: RmsNorm(x) that only Linears read > those Linears with the norm in front.
+// fuse_norm_linear: RmsNorm(x) that only Linears and QkvRopes read > those with the norm in front.
 // fuse_gated_linear: GatedAct(Linear(x)) of gate|up > a gated Linear.
 // fuse_qkv_rope: RopeKvWrite of the three slices of one Linear > QkvRope.
 // All for devices whose step is a chain of launches: the CPU has no such kernels, so nothing changes there.
@@ -25,9 +25,14 @@ NodeId linear_of(const Graph& graph, ValueId value) {
 
 struct NormedLinear {
   NodeId id;
-  Linear op;
+  Op op;
   std::vector<ValueId> in;
 };
+
+Linear* linear_in(Op& op) {
+  if (auto* qkv = std::get_if<QkvRope>(&op)) return &qkv->linear;
+  return std::get_if<Linear>(&op);
+}
 
 }  // namespace
 
@@ -43,14 +48,14 @@ Result<int> fuse_norm_linear(Graph& graph, const PassContext& context) {
     const std::vector<NodeId>& readers = users[static_cast<size_t>(normed)];
     std::vector<NormedLinear> fused;
     for (const NodeId reader : readers) {
-      const auto* linear = std::get_if<Linear>(&graph.node(reader).op);
+      NormedLinear made{reader, graph.node(reader).op, graph.node(reader).in};
+      Linear* linear = linear_in(made.op);
       if (linear == nullptr || linear->has_norm) break;
-      NormedLinear made{reader, *linear, graph.node(reader).in};
       if (std::count(made.in.begin(), made.in.end(), normed) != 1 || made.in[0] != normed) break;
-      made.op.has_norm = true;
-      made.op.eps = norm->eps;
+      linear->has_norm = true;
+      linear->eps = norm->eps;
       made.in[0] = x;
-      made.in.insert(made.in.begin() + inputs_of(made.op).gain, gain);
+      made.in.insert(made.in.begin() + inputs_of(*linear).gain, gain);
       if (!kernel_exists(context, graph, made.op, types_of(graph, made.in))) break;
       fused.push_back(std::move(made));
     }

@@ -26,6 +26,13 @@ void put_scale_and_minimum(std::byte* block, float d, float zero) {
   put_half(block + 2, -zero * d);
 }
 
+// w4_*: the scale, zero point 8 and a zero byte.
+void put_scale_and_8(std::byte* block, float d) {
+  put_half(block, d);
+  block[2] = std::byte{8};
+  block[3] = std::byte{0};
+}
+
 // q4_k and q5_k: eight 6-bit scales and as many minimums in 12 bytes, here the same number for both, so that with
 // dmin = zero * d code `zero` is 0. `random` has 64 bits.
 void put_inner_scales(std::byte* block, float step, float zero, uint64_t random) {
@@ -84,6 +91,8 @@ void fill_blocks(uint64_t key, uint64_t first, const QuantScheme& scheme, float 
     scales([](B* block, float dev, uint64_t) { put_scale(block, dev * nibble_step()); });
   } else if (&scheme == &kQ4_1) {
     scales([](B* block, float dev, uint64_t) { put_scale_and_minimum(block, dev * nibble_step(), 8); });
+  } else if (&scheme == &kW4_G32 || &scheme == &kW4_G64 || &scheme == &kW4_G128) {
+    scales([](B* block, float dev, uint64_t) { put_scale_and_8(block, dev * nibble_step()); });
   } else if (&scheme == &kQ5_0) {
     scales([](B* block, float dev, uint64_t) { put_scale(block, dev * kStepOf5Bits); });
   } else if (&scheme == &kQ5_1) {

@@ -24,8 +24,8 @@ SynthRequest request_of(const std::string& name) {
   return *request;
 }
 
-std::shared_ptr<const SynthWeights> weights_of(const SynthRequest& request, int threads = 1) {
-  auto weights = SynthWeights::create(request, threads);
+std::shared_ptr<const SynthWeights> weights_of(const SynthRequest& request) {
+  auto weights = SynthWeights::create(request);
   if (!weights) {
     ADD_FAILURE() << weights.error().text;
     std::abort();
@@ -33,8 +33,9 @@ std::shared_ptr<const SynthWeights> weights_of(const SynthRequest& request, int 
   return *std::move(weights);
 }
 
-std::string bytes_of(const WeightSource& source, const std::string& name) {
-  const auto data = source.open(name);
+std::string bytes_of(const WeightSource& source, const std::string& name, int threads = 1) {
+  Workers workers(threads);
+  const auto data = threads == 1 ? source.open(name) : source.open_with(name, workers);
   EXPECT_TRUE(data.has_value()) << data.error().text;
   return data.has_value() ? std::string(as_text(data->bytes)) : "";
 }
@@ -65,11 +66,11 @@ TEST(Synth, SameBytesInAnyOrderOnAnyThreads) {
   for (const SynthType& type : synth_types()) {
     SynthRequest request = request_of("synth:smollm2-135m:layers=1:seed=3");
     request.type = &type;
-    const auto a = weights_of(request, 1), b = weights_of(request, 3);
+    const auto a = weights_of(request), b = weights_of(request);
     std::vector<std::string> names = a->names(), shuffled = names;
     std::shuffle(shuffled.begin(), shuffled.end(), std::mt19937(std::random_device{}()));
     std::map<std::string, size_t> hashes;
-    for (const std::string& name : shuffled) hashes[name] = std::hash<std::string>()(bytes_of(*b, name));
+    for (const std::string& name : shuffled) hashes[name] = std::hash<std::string>()(bytes_of(*b, name, 3));
     for (const std::string& name : names)
       EXPECT_EQ(std::hash<std::string>()(bytes_of(*a, name)), hashes[name]) << name << " " << type.name;
     request.seed = 4;
@@ -134,12 +135,78 @@ TEST(Synth, DecodedWeightsHaveTheirScaleInEveryType) {
   }
 }
 
+// The codes and scales that kernels of 8 and 4 bits read: the sizes of Llama-3-8B are 4 billion bytes a token in w4.
+TEST(Synth, Int8AndW4AreWhatKernelsRead) {
+  constexpr uint64_t kVocab = 128256, kEmbed = 4096, kLayers = 32, kGains = (2 * kLayers + 1) * kEmbed * 2;
+  constexpr uint64_t kRows = kLayers * (2 * 4096 + 2 * 1024 + 2 * 14336), kOfDown = kLayers * 4096;
+  constexpr uint64_t kElements = kRows * kEmbed + kOfDown * 14336;
+  const auto int8 = weights_of(request_of("synth:llama-3-8b:int8")), w4 = weights_of(request_of("synth:llama-3-8b:w4"));
+  constexpr uint64_t kHead = kVocab * kEmbed + kVocab * 4, kTable = kVocab * kEmbed * 2;
+  EXPECT_EQ(int8->byte_size(), kElements + (kRows + kOfDown) * 4 + kHead + kTable + kGains);
+  EXPECT_EQ(w4->byte_size(), kElements / 128 * 68 + kHead + kTable + kGains);
+  for (const auto& weights : {int8, w4}) {
+    EXPECT_EQ(weights->find("model.embed_tokens.weight")->dtype, DType::kBF16);
+    for (const std::string& name : weights->names()) {
+      const WeightInfo& info = *weights->find(name);
+      if (info.dtype != DType::kI8) continue;
+      const WeightInfo* scale = weights->find(info.scale);
+      ASSERT_NE(scale, nullptr) << name;
+      EXPECT_EQ(scale->dtype, DType::kF32);
+      EXPECT_EQ(scale->shape, Shape{info.shape[0]});
+    }
+    EXPECT_EQ(weights->find("lm_head.weight")->dtype, DType::kI8);
+  }
+  EXPECT_EQ(int8->find("model.layers.31.mlp.up_proj.weight")->dtype, DType::kI8);
+  EXPECT_EQ(w4->find("model.layers.31.mlp.up_proj.weight")->quant, &kW4_G128);
+  // Experts have no scales of rows.
+  const auto experts = weights_of(request_of("synth:mixtral-8x7b:int8:layers=1"));
+  EXPECT_EQ(experts->find("model.layers.0.block_sparse_moe.experts.7.w2.weight")->quant, &kQ8_0);
+  EXPECT_EQ(experts->find("model.layers.0.self_attn.o_proj.weight")->dtype, DType::kI8);
+}
+
+// Rows of 576 are no whole number of groups of 128.
+TEST(Synth, GroupsOfW4FitTheRows) {
+  EXPECT_EQ(scheme_for_rows(&kW4_G128, 96), &kW4_G32);
+  const auto weights = weights_of(request_of("synth:smollm2-135m:w4:layers=1"));
+  const std::pair<const char*, const QuantScheme*> wanted[] = {{"model.layers.0.self_attn.q_proj.weight", &kW4_G64},
+                                                               {"model.layers.0.mlp.down_proj.weight", &kW4_G128}};
+  for (const auto& [name, scheme] : wanted) {
+    EXPECT_EQ(weights->find(name)->quant, scheme) << name;
+    const std::string bytes = bytes_of(*weights, name);
+    for (size_t at = 0; at < bytes.size(); at += static_cast<size_t>(scheme->block_bytes)) {
+      ASSERT_EQ(bytes[at + 2], 8) << name << " at " << at;
+      ASSERT_EQ(bytes[at + 3], 0) << name << " at " << at;
+    }
+  }
+}
+
+TEST(Synth, Int8HeadHasItsScale) {
+  const auto weights = weights_of(request_of("synth:phi-3-mini:w4:layers=1"));
+  const auto codes = weights->open("lm_head.weight");
+  ASSERT_TRUE(codes.has_value());
+  const auto scales = read_floats(*weights, codes->info.scale);
+  ASSERT_TRUE(scales.has_value());
+  const int64_t k = codes->info.shape[1];
+  std::mt19937 random(std::random_device{}());
+  for (int i = 0; i < 20; ++i) {
+    const int64_t n = std::uniform_int_distribution<int64_t>(0, codes->info.shape[0] - 1)(random);
+    std::vector<float> values;
+    for (int64_t j = 0; j < k; ++j)
+      values.push_back(scales->at(static_cast<size_t>(n)) * static_cast<float>(static_cast<int8_t>(codes->row(n)[j])));
+    // Scales of rows are 10 % apart.
+    EXPECT_NEAR(moments_of(values).deviation, 1 / std::sqrt(3072.), 0.5 / std::sqrt(3072.)) << n;
+  }
+}
+
 TEST(Synth, WrittenFolderEqualsTheSource) {
-  for (const char* name : {"synth:smollm2-135m:layers=1", "synth:smollm2-135m:fp8:layers=2:seed=5",
-                           "synth:smollm2-135m:w4:layers=1:seed=18446744073709551615"}) {
+  for (const char* name :
+       {"synth:smollm2-135m:layers=1", "synth:smollm2-135m:fp8:layers=2:seed=5",
+        "synth:smollm2-135m:gptq:layers=1:seed=18446744073709551615", "synth:smollm2-135m:w4:layers=1"}) {
     const test::TemporaryFolder temporary;
     const SynthRequest request = request_of(name);
-    const auto want = weights_of(request);
+    SynthRequest stored = request;
+    if (request.type->name == "w4") stored.type = *find_synth_type("gptq");
+    const auto want = weights_of(stored);
     for (const uint64_t shard_bytes : {kShardBytesMax, uint64_t{3'000'000}}) {
       const auto folder = temporary.path() / std::to_string(shard_bytes);
       uint64_t last = 0;
@@ -162,7 +229,7 @@ TEST(Synth, WrittenFolderEqualsTheSource) {
         EXPECT_EQ((*got)->find(tensor)->shape, want->find(tensor)->shape);
         EXPECT_TRUE(bytes_of(**got, tensor) == bytes_of(*want, tensor)) << tensor;
       }
-      EXPECT_EQ(read_file(folder / "config.json").value_or(""), synth_config(request));
+      EXPECT_EQ(read_file(folder / "config.json").value_or(""), synth_config(stored));
       EXPECT_EQ(read_file(folder / "tokenizer.json").value_or(""), synth_tokenizer(49152));
     }
   }
@@ -179,10 +246,12 @@ TEST(Synth, RefusesFoldersThatAreInUseAndTypesThatFoldersLack) {
     EXPECT_NE(done.error().text.find(name), std::string::npos) << done.error().text;
   }
   EXPECT_EQ(read_file(temporary.path() / "used/a.txt").value_or(""), "mine");
-  const auto blocks = write_synth_folder(request_of("synth:smollm2-135m:q4_0"), temporary.path() / "new", 1);
-  ASSERT_FALSE(blocks.has_value());
-  EXPECT_NE(blocks.error().text.find("synth:smollm2-135m:q4_0"), std::string::npos) << blocks.error().text;
-  EXPECT_FALSE(std::filesystem::exists(temporary.path() / "new"));
+  for (const char* name : {"synth:smollm2-135m:q4_0", "synth:smollm2-135m:int8"}) {
+    const auto done = write_synth_folder(request_of(name), temporary.path() / "new", 1);
+    ASSERT_FALSE(done.has_value()) << name;
+    EXPECT_NE(done.error().text.find(name), std::string::npos) << done.error().text;
+    EXPECT_FALSE(std::filesystem::exists(temporary.path() / "new"));
+  }
 }
 
 TEST(Synth, NamesAreReadBackAndWrongOnesAnswered) {

@@ -19,18 +19,20 @@ constexpr std::string_view kGptqConfig =
 using Method = SynthType::Method;
 
 constexpr SynthType kTypes[] = {
-    {"bf16", Method::kFloats, DType::kBF16},
-    {"f32", Method::kFloats, DType::kF32},
-    {"f16", Method::kFloats, DType::kF16},
-    {"fp8", Method::kFloat8, DType::kBF16, nullptr, nullptr, kFloat8Config},
-    {"w4", Method::kGptq, DType::kBF16, nullptr, nullptr, kGptqConfig},
+    {"bf16", Method::kFloats, DType::kBF16, "bf16"},
+    {"f32", Method::kFloats, DType::kF32, "f32"},
+    {"f16", Method::kFloats, DType::kF16, "f16"},
+    {"fp8", Method::kFloat8, DType::kBF16, "fp8", nullptr, nullptr, kFloat8Config},
+    {"int8", Method::kInt8, DType::kBF16, ""},
+    {"w4", Method::kW4, DType::kBF16, "gptq", &kW4_G128},
+    {"gptq", Method::kGptq, DType::kBF16, "gptq", nullptr, nullptr, kGptqConfig},
     // Norms and routers are float32, as in GGUF files.
-    {"q8_0", Method::kBlocks, DType::kF32, &kQ8_0, &kQ8_0},
-    {"q6_k", Method::kBlocks, DType::kF32, &kQ6_K, &kQ6_K},
-    {"q5_k", Method::kBlocks, DType::kF32, &kQ5_K, &kQ6_K},
-    {"q4_k", Method::kBlocks, DType::kF32, &kQ4_K, &kQ6_K},
-    {"q4_1", Method::kBlocks, DType::kF32, &kQ4_1, &kQ6_K},
-    {"q4_0", Method::kBlocks, DType::kF32, &kQ4_0, &kQ6_K},
+    {"q8_0", Method::kBlocks, DType::kF32, "", &kQ8_0, &kQ8_0},
+    {"q6_k", Method::kBlocks, DType::kF32, "", &kQ6_K, &kQ6_K},
+    {"q5_k", Method::kBlocks, DType::kF32, "", &kQ5_K, &kQ6_K},
+    {"q4_k", Method::kBlocks, DType::kF32, "", &kQ4_K, &kQ6_K},
+    {"q4_1", Method::kBlocks, DType::kF32, "", &kQ4_1, &kQ6_K},
+    {"q4_0", Method::kBlocks, DType::kF32, "", &kQ4_0, &kQ6_K},
 };
 
 }  // namespace
@@ -49,9 +51,10 @@ Result<const SynthType*> find_synth_type(std::string_view name) {
   return error(Code::kInvalid, fmt::format("{:.40}: no such type of weights; known are {}", name, known_synth_types()));
 }
 
-const QuantScheme& scheme_for_rows(const QuantScheme& wanted, int64_t k) {
-  if (k % wanted.block_elements == 0) return wanted;
-  return &wanted == &kQ4_K ? kQ5_0 : &wanted == &kQ5_K ? kQ5_1 : kQ8_0;
+const QuantScheme* scheme_for_rows(const QuantScheme* wanted, int64_t k) {
+  if (k % wanted->block_elements == 0) return wanted;
+  if (wanted == &kW4_G128) return k % kW4_G64.block_elements == 0 ? &kW4_G64 : &kW4_G32;
+  return wanted == &kQ4_K ? &kQ5_0 : wanted == &kQ5_K ? &kQ5_1 : &kQ8_0;
 }
 
 }  // namespace bolide

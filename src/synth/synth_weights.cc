@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/cpu.h"
+#include "base/workers.h"
 #include "models/families.h"
 #include "synth/block_fill.h"
 #include "synth/code_tables.h"
@@ -42,6 +42,10 @@ bool is_quantised(Slot slot) {
     case Slot::kExpertDown: return true;
     default: return false;
   }
+}
+
+bool is_of_experts(Slot slot) {
+  return slot == Slot::kExpertGate || slot == Slot::kExpertUp || slot == Slot::kExpertDown;
 }
 
 bool has_bias(const DecoderSpec& spec, Slot slot) {
@@ -108,12 +112,11 @@ std::span<T> elements(MutableBytes bytes, int64_t begin, int64_t end) {
 
 }  // namespace
 
-SynthWeights::SynthWeights(const SynthRequest& request, int threads)
-    : request_(request), label_(to_string(request)), threads_(threads > 0 ? threads : detect_cpu().cores()) {}
+SynthWeights::SynthWeights(const SynthRequest& request) : request_(request), label_(to_string(request)) {}
 
-Result<std::shared_ptr<const SynthWeights>> SynthWeights::create(const SynthRequest& request, int threads) {
+Result<std::shared_ptr<const SynthWeights>> SynthWeights::create(const SynthRequest& request) {
   BOLIDE_TRY(check(request));
-  std::shared_ptr<SynthWeights> weights(new SynthWeights(request, threads));
+  std::shared_ptr<SynthWeights> weights(new SynthWeights(request));
   BOLIDE_TRY(weights->add_tensors().context(weights->label_));
   return std::shared_ptr<const SynthWeights>(std::move(weights));
 }
@@ -169,12 +172,31 @@ void SynthWeights::add_module(const DecoderSpec& spec, Slot slot, const std::str
 void SynthWeights::add_matrix(Slot slot, const std::string& module, int64_t n, int64_t k) {
   const bool looked_up = slot == Slot::kEmbed || slot == Slot::kPositions;
   const float deviation = looked_up ? kEmbedDeviation : 1 / std::sqrt(static_cast<float>(k));
-  using Method = SynthType::Method;
-  const Method method = request_.type->method;
-  if (method == Method::kBlocks && slot != Slot::kRouter) return add_blocks(slot, module, n, k, deviation);
-  if (method == Method::kFloat8 && is_quantised(slot)) return add_float8(module, n, k, deviation);
-  if (method == Method::kGptq && is_quantised(slot)) return add_int4(module, n, k, deviation);
-  add_floats(module + ".weight", request_.type->floats, {n, k}, 0, deviation);
+  const SynthType& type = *request_.type;
+  const bool head = slot == Slot::kHead;
+  switch (type.method) {
+    case SynthType::Method::kFloats: break;
+    case SynthType::Method::kFloat8:
+      if (is_quantised(slot)) return add_float8(module, n, k, deviation);
+      break;
+    case SynthType::Method::kInt8:
+      if (is_of_experts(slot)) return add_blocks(module, kQ8_0, n, k, deviation);  // these have no scales of rows
+      if (head || is_quantised(slot)) return add_int8(module, n, k, deviation);
+      break;
+    case SynthType::Method::kW4:
+      if (head) return add_int8(module, n, k, deviation);
+      if (is_quantised(slot)) return add_blocks(module, *type.linears, n, k, deviation);
+      break;
+    case SynthType::Method::kGptq:
+      if (is_quantised(slot)) return add_gptq(module, n, k, deviation);
+      break;
+    case SynthType::Method::kBlocks: {
+      if (slot == Slot::kRouter) break;
+      const bool is_head = head || (slot == Slot::kEmbed && request_.architecture->tied);
+      return add_blocks(module, is_head ? *type.head : *type.linears, n, k, deviation);
+    }
+  }
+  add_floats(module + ".weight", type.floats, {n, k}, 0, deviation);
 }
 
 void SynthWeights::add_float8(const std::string& module, int64_t n, int64_t k, float deviation) {
@@ -183,7 +205,15 @@ void SynthWeights::add_float8(const std::string& module, int64_t n, int64_t k, f
   add_floats(module + ".weight_scale", DType::kBF16, {n, 1}, scale, scale * kScaleSpread);
 }
 
-void SynthWeights::add_int4(const std::string& module, int64_t n, int64_t k, float deviation) {
+void SynthWeights::add_int8(const std::string& module, int64_t n, int64_t k, float deviation) {
+  const std::string scale_name = module + ".weight_scale";
+  const WeightInfo codes{.name = module + ".weight", .dtype = DType::kI8, .shape = {n, k}, .scale = scale_name};
+  add({codes, Content::kInt8});
+  const float scale = deviation * int8_step();
+  add_floats(scale_name, DType::kF32, {n}, scale, scale * kScaleSpread);
+}
+
+void SynthWeights::add_gptq(const std::string& module, int64_t n, int64_t k, float deviation) {
   const int64_t groups = static_cast<int64_t>(ceil_div(static_cast<uint64_t>(k), kGroup));
   add({WeightInfo{.name = module + ".qweight", .dtype = DType::kI32, .shape = {k / 8, n}}, Content::kInt4});
   add({WeightInfo{.name = module + ".qzeros", .dtype = DType::kI32, .shape = {groups, n / 8}}, Content::kInt4Zeros});
@@ -192,9 +222,9 @@ void SynthWeights::add_int4(const std::string& module, int64_t n, int64_t k, flo
   add_floats(module + ".scales", DType::kF16, {groups, n}, scale, scale * kScaleSpread);
 }
 
-void SynthWeights::add_blocks(Slot slot, const std::string& module, int64_t n, int64_t k, float deviation) {
-  const bool head = slot == Slot::kHead || (slot == Slot::kEmbed && request_.architecture->tied);
-  const QuantScheme& scheme = scheme_for_rows(head ? *request_.type->head : *request_.type->linears, k);
+void SynthWeights::add_blocks(const std::string& module, const QuantScheme& wanted, int64_t n, int64_t k,
+                              float deviation) {
+  const QuantScheme& scheme = *scheme_for_rows(&wanted, k);
   add({WeightInfo{.name = module + ".weight", .dtype = scheme.code, .quant = &scheme, .shape = {n, k}},
        Content::kBlocks, 0, deviation});
 }
@@ -212,30 +242,27 @@ std::vector<std::string> SynthWeights::names() const {
 }
 
 Result<WeightData> SynthWeights::open(std::string_view name) const {
+  Workers alone(1);
+  return open_with(name, alone);
+}
+
+Result<WeightData> SynthWeights::open_with(std::string_view name, Workers& workers) const {
   const auto it = tensors_.find(name);
   if (it == tensors_.end()) return error(Code::kNotFound, fmt::format("{}: has no tensor {}", label_, name));
   auto lent = scratch_->take(it->second.info.byte_size());
   if (!lent) return std::move(lent).error().context(it->first);
-  fill(it->second, lent->bytes);
+  fill(it->second, lent->bytes, workers);
   return WeightData{it->second.info, lent->bytes, std::move(lent->owner), /*mapped=*/false};
 }
 
-void SynthWeights::in_chunks(int64_t count, int64_t step, FunctionRef<void(int64_t, int64_t)> chunk) const {
-  const int64_t chunks = static_cast<int64_t>(ceil_div(static_cast<uint64_t>(count), static_cast<uint64_t>(step)));
-  const auto one = [&](int64_t i, int) { chunk(i * step, std::min((i + 1) * step, count)); };
-  const std::unique_lock lock(pool_in_use_, std::try_to_lock);
-  if (!lock.owns_lock() || threads_ == 1 || chunks == 1) {
-    for (int64_t i = 0; i < chunks; ++i) one(i, 0);
-    return;
-  }
-  if (pool_ == nullptr) pool_ = std::make_unique<Workers>(threads_);
-  pool_->run(chunks, one);
-}
-
-void SynthWeights::fill(const Tensor& tensor, MutableBytes out) const {
+void SynthWeights::fill(const Tensor& tensor, MutableBytes out, Workers& workers) const {
   // Of a chunk: enough to be worth waking a thread for, few enough that all threads end together.
   constexpr int64_t kChunkBytes = int64_t{1} << 19;
   const uint64_t key = stream_key(request_.seed, tensor.info.name);
+  // chunk(begin, end) for parts of [0, count) that begin at multiples of `step`, itself one of 8.
+  const auto in_chunks = [&](int64_t count, int64_t step, FunctionRef<void(int64_t, int64_t)> chunk) {
+    workers.run((count + step - 1) / step, [&](int64_t i, int) { chunk(i * step, std::min((i + 1) * step, count)); });
+  };
   const auto by_table = [&]<class T>(const std::array<T, kQuantiles>& table) {
     constexpr auto kSize = static_cast<int64_t>(sizeof(T));
     in_chunks(static_cast<int64_t>(out.size()) / kSize, kChunkBytes / kSize, [&](int64_t begin, int64_t end) {
@@ -252,6 +279,7 @@ void SynthWeights::fill(const Tensor& tensor, MutableBytes out) const {
         by_table(float_table<uint16_t>(tensor.centre, tensor.deviation, f32_to_bf16));
       return;
     case Content::kFloat8: return by_table(float8_codes());
+    case Content::kInt8: return by_table(int8_codes());
     case Content::kInt4: return by_table(nibble_codes());
     case Content::kInt4Zeros: return std::fill(out.begin(), out.end(), std::byte{0x77});  // 8, stored as one less
     case Content::kGroupIndex: {

@@ -1,16 +1,14 @@
 // SynthWeights: a checkpoint that is nowhere stored. Each tensor is made when it is opened, from the seed and its name,
-// so the same request gives the same bytes in any order and on any number of threads.
+// so the same request gives the same bytes in any order and on any number of threads. Each core makes 2 to 4 GB/s.
 //
 // Weights of Linears are normal with standard deviation 1 / sqrt(K), embeddings with 0.02, gains of norms lie around 1:
 // values and logits stay as large as a trained model's, however deep the network is.
-// Thread rules: those of WeightSource; one opening at a time uses the pool of threads, others do their work alone.
+// Thread rules: those of WeightSource.
 #pragma once
 
 #include <map>
 #include <memory>
-#include <mutex>
 
-#include "base/workers.h"
 #include "formats/weight_source.h"
 #include "models/decoder.h"
 #include "synth/architectures.h"
@@ -20,12 +18,13 @@ namespace bolide {
 
 class SynthWeights final : public WeightSource {
  public:
-  // `threads`: 0: the cores that this process may use. Tensors have the names, types and shapes of a file as it is
-  // published: quantised modules are the tensors that they are made of (qweight, scales, ...).
-  static Result<std::shared_ptr<const SynthWeights>> create(const SynthRequest& request, int threads = 0);
+  // Tensors of types that folders have are those of a file as it is published, in name, type and shape: quantised
+  // modules are the tensors that they are made of (qweight, scales, ...). Those of other types are what kernels read.
+  static Result<std::shared_ptr<const SynthWeights>> create(const SynthRequest& request);
 
   const WeightInfo* find(std::string_view name) const override;
   Result<WeightData> open(std::string_view name) const override;
+  Result<WeightData> open_with(std::string_view name, Workers& workers) const override;
   std::vector<std::string> names() const override;
   const std::string& label() const override { return label_; }
 
@@ -35,26 +34,24 @@ class SynthWeights final : public WeightSource {
   uint64_t byte_size() const { return byte_size_; }   // of all tensors
 
  private:
-  enum class Content : uint8_t { kFloats, kFloat8, kInt4, kInt4Zeros, kGroupIndex, kBlocks };
+  enum class Content : uint8_t { kFloats, kFloat8, kInt8, kInt4, kInt4Zeros, kGroupIndex, kBlocks };
   struct Tensor {
     WeightInfo info;
     Content content = Content::kFloats;
     float centre = 0, deviation = 0;  // of floats; of blocks the deviation of the decoded values
   };
 
-  SynthWeights(const SynthRequest& request, int threads);
+  explicit SynthWeights(const SynthRequest& request);
   Result<> add_tensors();
   void add(Tensor tensor);
   void add_floats(std::string name, DType dtype, const Shape& shape, float centre, float deviation);
   void add_module(const DecoderSpec& spec, Slot slot, const std::string& module, int64_t rows);
   void add_matrix(Slot slot, const std::string& module, int64_t n, int64_t k);
   void add_float8(const std::string& module, int64_t n, int64_t k, float deviation);
-  void add_int4(const std::string& module, int64_t n, int64_t k, float deviation);
-  void add_blocks(Slot slot, const std::string& module, int64_t n, int64_t k, float deviation);
-  void fill(const Tensor& tensor, MutableBytes out) const;
-  // chunk(begin, end) for parts of [0, count) that begin at multiples of `step`, itself one of 8, on the pool if it is
-  // free.
-  void in_chunks(int64_t count, int64_t step, FunctionRef<void(int64_t, int64_t)> chunk) const;
+  void add_int8(const std::string& module, int64_t n, int64_t k, float deviation);
+  void add_gptq(const std::string& module, int64_t n, int64_t k, float deviation);
+  void add_blocks(const std::string& module, const QuantScheme& wanted, int64_t n, int64_t k, float deviation);
+  void fill(const Tensor& tensor, MutableBytes out, Workers& workers) const;
 
   SynthRequest request_;
   std::string label_;
@@ -62,9 +59,6 @@ class SynthWeights final : public WeightSource {
   std::vector<std::string> order_;
   int64_t parameters_ = 0;
   uint64_t byte_size_ = 0;
-  int threads_ = 1;
-  mutable std::mutex pool_in_use_;
-  mutable std::unique_ptr<Workers> pool_;
   std::shared_ptr<Scratch> scratch_ = std::make_shared<Scratch>();
 };
 

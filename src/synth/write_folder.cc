@@ -4,7 +4,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/cpu.h"
 #include "base/file.h"
+#include "base/workers.h"
 #include "synth/synth_tokenizer.h"
 
 namespace bolide {
@@ -115,13 +117,13 @@ class FolderWriter {
     return {};
   }
 
-  Result<> write_shard(const std::string& name, const SynthWeights& weights, const Shard& shard, uint64_t* done,
-                       const SynthProgress* progress) {
+  Result<> write_shard(const std::string& name, const SynthWeights& weights, const Shard& shard, Workers& workers,
+                       uint64_t* done, const SynthProgress* progress) {
     BOLIDE_TRY(AtomicFile file, AtomicFile::create(folder_ / name));
     BOLIDE_TRY(file.append(as_bytes(header_of(weights, shard))));
     for (const std::string& tensor : shard.tensors) {
       if (progress != nullptr) (*progress)(*done, weights.byte_size());
-      BOLIDE_TRY(const WeightData data, weights.open(tensor));
+      BOLIDE_TRY(const WeightData data, weights.open_with(tensor, workers));
       BOLIDE_TRY(file.append(data.bytes));
       *done += data.bytes.size();
     }
@@ -140,13 +142,16 @@ class FolderWriter {
 
 }  // namespace
 
-Result<SynthWritten> write_synth_folder(const SynthRequest& request, const Path& folder, int threads,
+Result<SynthWritten> write_synth_folder(const SynthRequest& wanted, const Path& folder, int threads,
                                         const SynthProgress* progress, uint64_t shard_bytes_max) {
-  if (request.type->method == SynthType::Method::kBlocks)
-    return error(Code::kInvalid, fmt::format("{} is a type of GGUF files, which a folder cannot have; run it without a "
-                                             "file: MODEL = {}",
-                                             request.type->name, to_string(request)));
-  BOLIDE_TRY(const auto weights, SynthWeights::create(request, threads));
+  if (wanted.type->in_folders.empty())
+    return error(Code::kInvalid, fmt::format("{} is a type that a folder cannot have; run it without a file: MODEL = "
+                                             "{}",
+                                             wanted.type->name, to_string(wanted)));
+  SynthRequest request = wanted;
+  BOLIDE_TRY(request.type, find_synth_type(wanted.type->in_folders));
+  BOLIDE_TRY(const auto weights, SynthWeights::create(request));
+  Workers workers(threads > 0 ? threads : detect_cpu().cores());
   BOLIDE_TRY(check_folder(folder));
   FolderWriter writer(folder);
   BOLIDE_TRY(writer.make_folder());
@@ -158,7 +163,7 @@ Result<SynthWritten> write_synth_folder(const SynthRequest& request, const Path&
   for (size_t i = 0; i < shards.size(); ++i) {
     const std::string name = shards.size() == 1 ? "model.safetensors"
                                                 : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
-    BOLIDE_TRY(writer.write_shard(name, *weights, shards[i], &done, progress));
+    BOLIDE_TRY(writer.write_shard(name, *weights, shards[i], workers, &done, progress));
     for (const std::string& tensor : shards[i].tensors) map[tensor] = name;
   }
   if (shards.size() > 1) {

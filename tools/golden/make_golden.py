@@ -173,7 +173,8 @@ def tolerances(noise, logit_std, rounds_to_fp8, wide):
                        "nll_mean_diff": significant(max(0.02, 4 * shown["nll_mean_diff"]), 2)}
     if rounds_to_fp8:
         sharp = {"rel_l2": 5e-5, "max_abs": significant(2e-4 * logit_std, 2)}
-        lines["float32, p1 and p7"] = sharp
+        if not wide:  # of so many inputs some is within 1e-6 of a boundary, whatever the prompt
+            lines["float32, p1 and p7"] = sharp
         lines["float32"] = {"rel_l2": 0.4, "kl_mean": 0.05, "nll_mean_diff": 0.1 if wide else 0.05}
         lines["weight_only float32"] = sharp
     return lines

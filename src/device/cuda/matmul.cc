@@ -80,6 +80,7 @@ struct Matmuls::Ready {
   cublasLtMatmulDesc_t operation = nullptr;
   cublasLtMatrixLayout_t weight = nullptr, x = nullptr, residual = nullptr, out = nullptr;
   cublasLtMatmulAlgo_t algorithm{};
+  bool possible = true;
 };
 
 Matmuls::Matmuls(std::shared_ptr<const CublasLt> lt) : lt_(std::move(lt)) {}
@@ -115,6 +116,7 @@ Result<std::unique_ptr<Matmuls::Ready>> Matmuls::describe(const Key& key) const 
     BOLIDE_TRY(set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
                    static_cast<int32_t>(type_of(key.in == DType::kF8E4M3 ? DType::kBF16 : key.out))));
   }
+  if (key.in == DType::kF8E4M3) BOLIDE_TRY(set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{1}));
   if (key.has_scales)
     for (const auto side : {CUBLASLT_MATMUL_DESC_A_SCALE_MODE, CUBLASLT_MATMUL_DESC_B_SCALE_MODE})
       BOLIDE_TRY(set(side, static_cast<int32_t>(CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F)));
@@ -128,8 +130,10 @@ Result<std::unique_ptr<Matmuls::Ready>> Matmuls::describe(const Key& key) const 
 Result<> Matmuls::set_pointers(const Ready& ready, const Matmul& product) const {
   const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const void* pointer) -> Result<> {
     if (pointer == nullptr) return {};
-    return check(*lt_, lt_->MatmulDescSetAttribute(ready.operation, attribute, &pointer, sizeof pointer),
-                 "cublasLtMatmulDescSetAttribute");
+    return check(
+        *lt_,
+        lt_->MatmulDescSetAttribute(ready.operation, attribute, static_cast<const void*>(&pointer), sizeof pointer),
+        "cublasLtMatmulDescSetAttribute");
   };
   BOLIDE_TRY(set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias));
   BOLIDE_TRY(set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, product.weight_scale));
@@ -183,29 +187,40 @@ Result<> Matmuls::run(const Matmul& product, const MatmulAlgorithm& chosen, Muta
   if (ready_.size() >= kReadyMax && !ready_.contains(key)) ready_.clear();
   std::unique_ptr<Ready>& slot = ready_[key];
   if (slot == nullptr) {
-    BOLIDE_TRY(std::unique_ptr<Ready> made, describe(key));
-    BOLIDE_TRY(set_pointers(*made, product));
-    MatmulAlgorithm algorithm = chosen;
-    if (chosen == kNone || !can_use(key, *made, chosen)) {
-      BOLIDE_TRY(const auto found, ask(key, *made, 1));
-      if (found.empty())
-        return error(Code::kUnsupported, fmt::format("cuBLASLt {} has no product of {} [{}, {}] and [{}, {}] to {}{}",
-                                                     version(), to_string(key.in), key.tokens, key.k, key.n, key.k,
-                                                     to_string(key.out), key.has_scales ? " with scales of rows" : ""));
-      algorithm = found[0];
-    }
-    made->algorithm = std::bit_cast<cublasLtMatmulAlgo_t>(algorithm);
-    slot = std::move(made);
+    BOLIDE_TRY(slot, prepare(key, product));
   } else {
     BOLIDE_TRY(set_pointers(*slot, product));
   }
+  const auto refuse = [&] {
+    return error(Code::kUnsupported, fmt::format("cuBLASLt {} has no product of {} [{}, {}] and [{}, {}] to {}{}",
+                                                 version(), to_string(key.in), key.tokens, key.k, key.n, key.k,
+                                                 to_string(key.out), key.has_scales ? " with scales of rows" : ""));
+  };
+  if (!slot->possible) return refuse();
   const float one = 1, beta = key.has_residual ? 1 : 0;
   const void* residual = key.has_residual ? product.residual.data : product.out.data;
-  return check(*lt_,
-               lt_->Matmul(lt_->handle, slot->operation, &one, product.weight.data, slot->weight, product.x.data,
-                           slot->x, &beta, residual, slot->residual, const_cast<void*>(product.out.data), slot->out,
-                           &slot->algorithm, workspace.data(), workspace.size(), stream),
-               "cublasLtMatmul");
+  const cublasStatus_t status =
+      lt_->Matmul(lt_->handle, slot->operation, &one, product.weight.data, slot->weight, product.x.data, slot->x, &beta,
+                  residual, slot->residual, const_cast<void*>(product.out.data), slot->out, &slot->algorithm,
+                  workspace.data(), workspace.size(), stream);
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED) {
+    slot->possible = false;
+    return refuse();
+  }
+  return check(*lt_, status, "cublasLtMatmul");
+}
+
+Result<std::unique_ptr<Matmuls::Ready>> Matmuls::prepare(const Key& key, const Matmul& product) const {
+  BOLIDE_TRY(std::unique_ptr<Ready> made, describe(key));
+  BOLIDE_TRY(set_pointers(*made, product));
+  MatmulAlgorithm algorithm = key.chosen;
+  if (algorithm == kNone || !can_use(key, *made, algorithm)) {
+    BOLIDE_TRY(const auto found, ask(key, *made, 1));
+    made->possible = !found.empty();
+    if (made->possible) algorithm = found[0];
+  }
+  made->algorithm = std::bit_cast<cublasLtMatmulAlgo_t>(algorithm);
+  return made;
 }
 
 Result<std::vector<MatmulAlgorithm>> Matmuls::candidates(const Matmul& product, MutableBytes workspace, int count) {

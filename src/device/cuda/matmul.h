@@ -64,6 +64,7 @@ class Matmuls {
   struct Ready;
 
   Result<std::unique_ptr<Ready>> describe(const Key& key) const;
+  Result<std::unique_ptr<Ready>> prepare(const Key& key, const Matmul& product) const;
   // Of the product at hand: Ready is kept for others like it.
   Result<> set_pointers(const Ready& ready, const Matmul& product) const;
   Result<std::vector<MatmulAlgorithm>> ask(const Key& key, const Ready& ready, int count) const;

@@ -25,8 +25,9 @@ int attention(const CudaTarget& target, const AttentionWork& work);
 
 // How attention_decode cuts up one token and kv head: among the warps of so many blocks, which are one cluster.
 struct DecodeShape {
-  int splits = 0;  // 1, 2, 4, 8 or 16
-  int warps = 0;   // of a block: 4 or 8
+  int splits = 0;  // 1 to 16
+  int warps = 0;   // of a block: up to 8, with more than 8 query heads a kv head up to 4
+  int depth = 1;   // tiles that a warp has on their way: 1 or 2
 };
 
 // Query heads of a kv head that attention_decode takes.

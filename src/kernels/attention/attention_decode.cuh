@@ -13,8 +13,8 @@
 //   scores^T [16 keys, 8 heads] = K [16, D] q^T:       a lane has keys lane / 4 and 8 more, a quarter of each row
 //   out^T [16 dims, 8 heads] += V^T [16, 16 keys] p^T: a lane has four keys, an eighth of each row
 // Which dims of a row a lane's words are is the same for q and for the results, so the order within a row is free. A
-// tile of 16 keys of 128 dims is 8 KB on the way for a warp; two tiles' loads overlap (keys of the next tile are asked
-// for once the scores are there, its values once they are summed).
+// tile of 16 keys of 128 dims is 8 KB on the way for a warp; keys of a later tile are asked for once this one's scores
+// are there, its values once this one's are summed.
 //
 // What was cached before this step does not depend on the kernel before this one: it is fetched before that has ended.
 #pragma once
@@ -272,8 +272,9 @@ struct Tile {
   }
 };
 
-template <class Pool, int kDim, int kHeadTiles>
-__global__ void __maxnreg__(kHeadTiles == 1 ? 168 : 255)
+// kDepth: tiles that a warp has on their way. One leaves registers for three blocks of four warps on a multiprocessor.
+template <class Pool, int kDim, int kHeadTiles, int kDepth>
+__global__ void __maxnreg__(kHeadTiles == 1 && kDepth == 1 ? 168 : 255)
     attention_decode_kernel(const __grid_constant__ DecodeArguments a) {
   using L = Layout<Pool, kDim>;
   extern __shared__ float4 shared[];
@@ -310,51 +311,66 @@ __global__ void __maxnreg__(kHeadTiles == 1 ? 168 : 255)
   const int64_t head_bytes = (int64_t{kv_head} << a.page_shift) * L::kRowBytes;
   const char *keys = a.k + head_bytes, *values = a.v + head_bytes;
 
-  uint32_t k[L::kSubtiles][2][L::kKeyWords], v[L::kSubtiles][4][L::kValueWords];
-  const auto load_keys = [&](const Tile<L>& tile, int first) {
-#pragma unroll
-    for (int s = 0; s < L::kSubtiles; ++s)
-#pragma unroll
-      for (int i = 0; i < 2; ++i)
-        load_row<L::kKeyWords, 4>(tile.row(a, range, keys, s, first + s * kSubtile + eighth + i * 8), quarter, k[s][i]);
+  using Keys = uint32_t[L::kSubtiles][2][L::kKeyWords];
+  using Values = uint32_t[L::kSubtiles][4][L::kValueWords];
+  const auto key_at = [&](const Tile<L>& tile, int first, int s, int i) {
+    return tile.row(a, range, keys, s, first + s * kSubtile + eighth + i * 8);
   };
-  const auto key_of_value = [&](int i) { return quarter * 2 + i % 2 + i / 2 * 8; };
-  const auto load_values = [&](const Tile<L>& tile, int first) {
+  const auto value_at = [&](const Tile<L>& tile, int first, int s, int i) {
+    return tile.row(a, range, values, s, first + s * kSubtile + quarter * 2 + i % 2 + i / 2 * 8);
+  };
+  const auto load_keys = [&](const Tile<L>& tile, int first, Keys& k) {
 #pragma unroll
     for (int s = 0; s < L::kSubtiles; ++s)
 #pragma unroll
-      for (int i = 0; i < 4; ++i)
-        load_row<L::kValueWords, 8>(tile.row(a, range, values, s, first + s * kSubtile + key_of_value(i)), eighth,
-                                    v[s][i]);
+      for (int i = 0; i < 2; ++i) load_row<L::kKeyWords, 4>(key_at(tile, first, s, i), quarter, k[s][i]);
+  };
+  const auto load_values = [&](const Tile<L>& tile, int first, Values& v) {
+#pragma unroll
+    for (int s = 0; s < L::kSubtiles; ++s)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) load_row<L::kValueWords, 8>(value_at(tile, first, s, i), eighth, v[s][i]);
   };
 
   const int stride = blocks * warps;
   int t = rank * warps + warp;
-  Tile<L> tile, next;
-  if (t < tiles) {
-    const int first = origin + t * L::kTile;
-    tile.find(a, range, table, first);
-    if (t + stride < tiles) next.find(a, range, table, first + stride * L::kTile);
-    if (min(first + L::kTile, range.end) <= range.old) {
-      load_keys(tile, first);
-      load_values(tile, first);
-      wait_for_previous();
-    } else {
+  Keys k[kDepth];
+  Values v[kDepth];
+  Tile<L> next[kDepth];
+  {
+    Tile<L> tile[kDepth];
+    bool late[kDepth];
 #pragma unroll
-      for (int s = 0; s < L::kSubtiles; ++s) {
-#pragma unroll
-        for (int i = 0; i < 2; ++i)
-          want_row<L::kKeyWords, 4>(tile.row(a, range, keys, s, first + s * kSubtile + eighth + i * 8), quarter);
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-          want_row<L::kValueWords, 8>(tile.row(a, range, values, s, first + s * kSubtile + key_of_value(i)), eighth);
-      }
-      wait_for_previous();
-      load_keys(tile, first);
-      load_values(tile, first);
+    for (int b = 0; b < kDepth; ++b) {
+      const int mine = t + b * stride, first = origin + mine * L::kTile;
+      if (mine < tiles) tile[b].find(a, range, table, first);
+      if (mine + kDepth * stride < tiles) next[b].find(a, range, table, first + kDepth * stride * L::kTile);
     }
-  } else {
+#pragma unroll
+    for (int b = 0; b < kDepth; ++b) {
+      const int mine = t + b * stride, first = origin + mine * L::kTile;
+      late[b] = mine < tiles && min(first + L::kTile, range.end) > range.old;
+      if (late[b]) {
+#pragma unroll
+        for (int s = 0; s < L::kSubtiles; ++s) {
+#pragma unroll
+          for (int i = 0; i < 2; ++i) want_row<L::kKeyWords, 4>(key_at(tile[b], first, s, i), quarter);
+#pragma unroll
+          for (int i = 0; i < 4; ++i) want_row<L::kValueWords, 8>(value_at(tile[b], first, s, i), eighth);
+        }
+      } else if (mine < tiles) {
+        load_keys(tile[b], first, k[b]);
+        load_values(tile[b], first, v[b]);
+      }
+    }
     wait_for_previous();
+#pragma unroll
+    for (int b = 0; b < kDepth; ++b)
+      if (late[b]) {
+        const int first = origin + (t + b * stride) * L::kTile;
+        load_keys(tile[b], first, k[b]);
+        load_values(tile[b], first, v[b]);
+      }
   }
 
   uint32_t q[kHeadTiles][L::kSteps][2];
@@ -392,9 +408,9 @@ __global__ void __maxnreg__(kHeadTiles == 1 ? 168 : 255)
       for (int i = 0; i < 4; ++i) sum[h][d][i] = 0;
   }
 
-  for (; t < tiles; t += stride) {
-    const int first = origin + t * L::kTile;
-    const bool more = t + stride < tiles;
+  const auto attend = [&](const int b) {  // to tile t, which is in k[b] and v[b]
+    const int first = origin + t * L::kTile, later = first + kDepth * stride * L::kTile;
+    const bool more = t + kDepth * stride < tiles;
     // Scores: element i of a subtile is key lane / 4 + i / 2 * 8, head 2 * quarter + i % 2.
     float score[kHeadTiles][L::kSubtiles][4];
 #pragma unroll
@@ -404,7 +420,7 @@ __global__ void __maxnreg__(kHeadTiles == 1 ? 168 : 255)
         float parts[2][4] = {};
 #pragma unroll
         for (int step = 0; step < L::kSteps; ++step) {
-          const uint32_t(&x)[2][L::kKeyWords] = k[s];
+          const uint32_t(&x)[2][L::kKeyWords] = k[b][s];
           const uint32_t b0 = q[h][step][0], b1 = q[h][step][1];
           if constexpr (Pool::kBytes == 2) {
             multiply<Pool>(parts[step % 2], x[0][step * 2], x[1][step * 2], x[0][step * 2 + 1], x[1][step * 2 + 1], b0,
@@ -417,7 +433,7 @@ __global__ void __maxnreg__(kHeadTiles == 1 ? 168 : 255)
 #pragma unroll
         for (int i = 0; i < 4; ++i) score[h][s][i] = parts[0][i] + parts[1][i];
       }
-    if (more) load_keys(next, first + stride * L::kTile);
+    if (more) load_keys(next[b], later, k[b]);
 
 #pragma unroll
     for (int h = 0; h < kHeadTiles; ++h) {
@@ -457,7 +473,7 @@ __global__ void __maxnreg__(kHeadTiles == 1 ? 168 : 255)
         }
         const uint32_t b0 = transpose(pack_pair<Pool>(weight[0], weight[1]));
         const uint32_t b1 = transpose(pack_pair<Pool>(weight[2], weight[3]));
-        const uint32_t(&x)[4][L::kValueWords] = v[s];
+        const uint32_t(&x)[4][L::kValueWords] = v[b][s];
 #pragma unroll
         for (int word = 0; word < L::kValueWords; ++word) {
           if constexpr (Pool::kBytes == 2) {
@@ -478,8 +494,16 @@ __global__ void __maxnreg__(kHeadTiles == 1 ? 168 : 255)
       }
     }
     if (more) {
-      load_values(next, first + stride * L::kTile);
-      if (t + 2 * stride < tiles) next.find(a, range, table, first + 2 * stride * L::kTile);
+      load_values(next[b], later, v[b]);
+      if (t + 2 * kDepth * stride < tiles) next[b].find(a, range, table, later + kDepth * stride * L::kTile);
+    }
+  };
+  while (t < tiles) {
+#pragma unroll
+    for (int b = 0; b < kDepth; ++b) {
+      if (t >= tiles) break;
+      attend(b);
+      t += stride;
     }
   }
 
@@ -564,8 +588,9 @@ template <class Pool, int kDim>
 int decode_as(const CudaTarget& target, const DecodeArguments& a, int tokens, DecodeShape shape) {
   const dim3 grid(static_cast<unsigned>(shape.splits), static_cast<unsigned>(a.kv_heads),
                   static_cast<unsigned>(tokens));
-  auto* kernel =
-      a.group <= kTileHeads ? attention_decode_kernel<Pool, kDim, 1> : attention_decode_kernel<Pool, kDim, 2>;
+  auto* kernel = a.group > kTileHeads ? attention_decode_kernel<Pool, kDim, 2, 1>
+                 : shape.depth > 1    ? attention_decode_kernel<Pool, kDim, 1, 2>
+                                      : attention_decode_kernel<Pool, kDim, 1, 1>;
   return launch_clusters(target, kernel, grid, kWarp * shape.warps, shape.splits,
                          decode_shared_bytes<kDim>(a.group, shape.warps, shape.splits), a);
 }

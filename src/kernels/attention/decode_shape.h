@@ -18,18 +18,18 @@ inline bool can_decode(const AttentionWork& work) {
          (work.block_tokens & (work.block_tokens - 1)) == 0;
 }
 
-// Blocks for all multiprocessors, two each if that can be, and no more than the longest context has work for.
+// Half of the multiprocessors at least, a block of eight warps each, if the longest context has work for them: clusters
+// of larger grids do not all find room at once. Beyond that blocks of four warps, of which three fit.
 inline DecodeShape decode_shape(const AttentionWork& work, int multiprocessors) {
   constexpr int kSplitsMax = 16, kTileHeads = 8, kTile = 16;
   const int64_t units = std::max<int64_t>(1, work.q.rows * work.kv_heads);
   const int64_t longest = int64_t{work.block_table_stride} * work.block_tokens;
-  DecodeShape shape{1, 4};
-  while (shape.splits < kSplitsMax && units * shape.splits * 2 <= 2 * multiprocessors &&
+  DecodeShape shape{1, 4, 1};
+  if (units <= multiprocessors && work.heads / work.kv_heads <= kTileHeads && longest > shape.warps * kTile)
+    shape.warps = 8;
+  while (shape.splits < kSplitsMax && units * shape.splits * 4 <= multiprocessors &&
          int64_t{shape.splits} * shape.warps * kTile < longest)
     shape.splits *= 2;
-  if (units * shape.splits <= multiprocessors && work.heads / work.kv_heads <= kTileHeads &&
-      int64_t{shape.splits} * shape.warps * kTile < longest)
-    shape.warps = 8;
   return shape;
 }
 

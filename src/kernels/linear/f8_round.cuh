@@ -17,12 +17,4 @@ __device__ __forceinline__ float through_f8e4m3(float f) {
   return __uint_as_float(sign | (rounded > 0x43e00000u ? 0x43e00000u : rounded));
 }
 
-// The code of that value.
-__device__ __forceinline__ uint8_t f8e4m3_of(float f) {
-  const uint32_t bits = __float_as_uint(through_f8e4m3(f)), sign = bits >> 24 & 0x80u, size = bits & 0x7fffffffu;
-  if (size > 0x7f800000u) return static_cast<uint8_t>(sign | 0x7fu);
-  if (size < 0x3c800000u) return static_cast<uint8_t>(sign | __float2uint_rn(__uint_as_float(size) * 512.f));
-  return static_cast<uint8_t>(sign | ((size >> 20) - (120u << 3)));
-}
-
 }  // namespace bolide::cuda

@@ -1,29 +1,26 @@
 #include "kernels/linear/gemv_cuda.h"
 
 #include "kernels/common/cuda.h"
+#include "kernels/linear/composite_cuda_parts.h"
 #include "kernels/linear/gemv_cuda_parts.h"
 #include "kernels/linear/gemv_layout.h"
+#include "kernels/linear/linear_cuda_parts.h"
 #include "kernels/norm/norm_cuda_parts.h"
 #include "kernels/rope/rope_launch_cuda.h"
 
 namespace bolide {
 namespace {
 
-const Linear& linear_of(const Linear& op) { return op; }
-const Linear& linear_of(const QkvRope& op) { return op.linear; }
-
-const Packing* packing_of(const ValueType& weight) {
-  if (weight.quant == &kW4_G128) return &kW4PiecesG128;
-  return weight.quant == &kW4_G64 || weight.quant == &kW4_G32 ? &kW4PiecesG32 : nullptr;
-}
+const Linear* linear_of(const Linear& op) { return &op; }
+const Linear* linear_of(const QkvRope& op) { return &op.linear; }
 
 // False if there is no format for the type.
 bool format_of(DType dtype, const QuantScheme* quant, int64_t k, cuda::GemvWeight* weight) {
   using Format = cuda::GemvFormat;
   weight->k = k;
   if (quant != nullptr) {
-    const int64_t group = quant == &kW4_G128 ? 128 : 32;
-    if (quant != &kW4_G128 && quant != &kW4_G64 && quant != &kW4_G32) return false;
+    if (w4_pieces(quant) == nullptr) return false;
+    const int64_t group = w4_pieces_group(quant);
     const W4PieceRow row = w4_piece_row(k, group);
     weight->format = group == 128 ? Format::kW4G128 : Format::kW4G32;
     weight->row_bytes = row.row_bytes, weight->groups_from = row.groups_from;
@@ -39,22 +36,34 @@ bool format_of(DType dtype, const QuantScheme* quant, int64_t k, cuda::GemvWeigh
   return weight->row_bytes % 16 == 0 && k % 8 == 0;
 }
 
-// A norm whose result does not fit shared memory is a kernel of its own in front.
-bool norm_is_apart(const Linear& op, int64_t tokens, int64_t k) {
-  return op.has_norm && 2 * tokens * k > cuda::kGemvSharedXMax;
+bool rounds(const Linear& op) { return op.rounding == InputRounding::kF8Token; }
+// Rounding is a kernel of its own in front, and so is a norm whose result does not fit shared memory.
+bool has_front(const Linear& op, int64_t tokens, int64_t k) {
+  if (op.has_norm && tokens > cuda::kGemvTokensMax) return true;
+  return rounds(op) || (op.has_norm && 2 * tokens * k > cuda::kGemvSharedXMax);
+}
+// Behind what the front makes of x there are the scales of tokens.
+int64_t scales_from(int64_t tokens, int64_t k) { return (2 * tokens * k + 15) / 16 * 16; }
+
+// More tokens than one launch takes are several launches, up to where decoding the weight for cuBLASLt costs less than
+// reading its codes once more.
+constexpr int64_t kSlicedTokensMax = 64;
+int64_t tokens_max(const Linear& op, DType dtype, const QuantScheme* quant) {
+  const bool decodes = quant != nullptr || dtype == DType::kI8 || (dtype == DType::kF8E4M3 && !rounds(op));
+  return decodes ? kSlicedTokensMax : cuda::kGemvTokensMax;
 }
 
 bool supports_product(const Problem& problem, const Linear& op) {
   const ValueType &x = problem.in[0], &weight = problem.in[1];
   const GpuInfo& gpu = *problem.device->gpu;
   if (gpu.compute_capability < 80 || gpu.shared_bytes_block < 200 << 10) return false;
-  if (weight.dims.size() != 2 || op.rounding != InputRounding::kNone || op.compute != Compute::kBF16) return false;
+  if (weight.dims.size() != 2 || op.compute != Compute::kBF16) return false;
   const int64_t n = weight.dims[0].factor, k = weight.dims[1].factor;
   cuda::GemvWeight made;
   if (!format_of(weight.dtype, weight.quant, k, &made) || n > INT32_MAX || k > INT32_MAX) return false;
   if (n * (made.row_bytes / 16) > UINT32_MAX) return false;  // a place in the weight is a number of 16 bytes
-  if (problem.in[0].dims[0].at(problem.sizes) > cuda::kGemvTokensMax) return false;
-  if (x.dtype != (op.has_norm ? DType::kF32 : DType::kBF16)) return false;
+  if (problem.in[0].dims[0].at(problem.sizes) > tokens_max(op, weight.dtype, weight.quant)) return false;
+  if (rounds(op) ? !is_activation(x.dtype) : x.dtype != (op.has_norm ? DType::kF32 : DType::kBF16)) return false;
   const LinearInputs at = inputs_of(op);
   const auto dtype = [&](int input) { return input < 0 ? DType::kF32 : problem.in[static_cast<size_t>(input)].dtype; };
   return dtype(at.scale) == DType::kF32 && dtype(at.bias) == DType::kF32 && dtype(at.gain) == DType::kF32 &&
@@ -66,24 +75,43 @@ bool supports(const Problem& problem) {
   const auto* op = attributes<Op>(problem);
   if (op == nullptr) return false;
   if constexpr (std::is_same_v<Op, QkvRope>)
-    if (!rope::fits_cuda(op->rope.rope) || op->rope.head_dim % 2 != 0) return false;
-  return supports_product(problem, linear_of(*op));
+    if (!rope::fits_cuda(op->rope.rope) || op->rope.head_dim % 2 != 0 ||
+        (op->rope.rope.kind != RopeKind::kFixed &&  // they know a token's sequence by its place in the batch
+         problem.in[0].dims[0].at(problem.sizes) > cuda::kGemvTokensMax))
+      return false;
+  return supports_product(problem, *linear_of(*op));
 }
 
-template <class Op>
+// For a front and scales of tokens, or for rows of x that do not lie at multiples of 16 bytes.
 size_t workspace(const Problem& problem) {
   const int64_t tokens = problem.in[0].dims[0].at(problem.sizes), k = problem.in[1].dims[1].factor;
-  return norm_is_apart(linear_of(*attributes<Op>(problem)), tokens, k) ? static_cast<size_t>(2 * tokens * k) : 0;
+  return static_cast<size_t>(4 * tokens * k + 4 * tokens);
 }
 
 const Packing* packing(const Problem& problem, int operand) {
-  return operand == 1 ? packing_of(problem.in[1]) : nullptr;
+  return operand == 1 ? w4_pieces(problem.in[1].quant) : nullptr;
+}
+
+CudaMatrix rows_of(CudaMatrix matrix, int64_t begin, int64_t count) {
+  const int64_t row_bytes = matrix.stride * bits_of(matrix.dtype) / 8;
+  if (matrix.data != nullptr) matrix.data = static_cast<std::byte*>(matrix.data) + begin * row_bytes;
+  matrix.rows = count;
+  return matrix;
+}
+// `count` tokens of the work, from `begin` on.
+cuda::GemvWork part_of(cuda::GemvWork work, int64_t begin, int64_t count) {
+  work.x = rows_of(work.x, begin, count), work.out = rows_of(work.out, begin, count);
+  work.residual = rows_of(work.residual, begin, count);
+  if (work.token_scale != nullptr) work.token_scale += begin;
+  if (work.positions != nullptr) work.positions += begin;
+  if (work.pools.slots != nullptr) work.pools.slots += begin;
+  return work;
 }
 
 template <class Op>
 Result<> launch(const Launch& launch, Stream& stream) {
   const Op& op = attributes<Op>(launch);
-  const Linear& linear = linear_of(op);
+  const Linear& linear = *linear_of(op);
   const CudaTarget target = target_of(stream);
   const LinearInputs at = inputs_of(linear);
   const auto vector = [&](int input) {
@@ -96,13 +124,27 @@ Result<> launch(const Launch& launch, Stream& stream) {
   work.x = matrix_of(launch.in[0]), work.out = matrix_of(launch.out[0]);
   if (work.x.rows == 0) return {};
   const int64_t k = work.x.cols;
-  if (norm_is_apart(linear, work.x.rows, k)) {
-    const CudaMatrix normed{launch.workspace.data(), DType::kBF16, work.x.rows, k, k};
-    BOLIDE_TRY(launched(stream, cuda::rms_norm(target, work.x, {}, vector(at.gain), linear.eps, k, {}, normed),
-                        "linear_gemv_cuda"));
-    work.x = normed;
+  if (has_front(linear, work.x.rows, k)) {
+    const CudaMatrix made{launch.workspace.data(), DType::kBF16, work.x.rows, k, k};
+    int status;
+    if (rounds(linear)) {
+      auto* scales = reinterpret_cast<float*>(launch.workspace.data() + scales_from(work.x.rows, k));
+      status = cuda::quantise_rows(target, work.x, vector(at.gain), linear.eps, made, scales);
+      work.token_scale = scales;
+    } else {
+      status = cuda::rms_norm(target, work.x, {}, vector(at.gain), linear.eps, k, {}, made);
+    }
+    BOLIDE_TRY(launched(stream, status, "linear_gemv_cuda"));
+    work.x = made;
   } else {
     work.gain = vector(at.gain), work.eps = linear.eps;
+    const int64_t size = work.x.dtype == DType::kBF16 ? 2 : 4;
+    if (reinterpret_cast<uintptr_t>(work.x.data) % 16 != 0 || work.x.stride * size % 16 != 0) {
+      const CudaMatrix whole{launch.workspace.data(), work.x.dtype, work.x.rows, k, k};
+      BOLIDE_TRY(launched(stream, cuda::round_rows(target, work.x, false, cuda::RoundTo::kNothing, whole),
+                          "linear_gemv_cuda"));
+      work.x = whole;
+    }
   }
   work.scale = vector(at.scale), work.bias = vector(at.bias);
   if (linear.has_residual) work.residual = matrix_of(launch.in[static_cast<size_t>(at.residual)]);
@@ -118,7 +160,12 @@ Result<> launch(const Launch& launch, Stream& stream) {
     work.pairs = cuda::GemvWork::Pairs::kHalves;
     work.act = static_cast<cuda::Elementwise>(linear.act);  // act_cuda.cc sees to it that they agree
   }
-  return launched(stream, cuda::gemv(target, work), "linear_gemv_cuda");
+  const int64_t tokens = work.x.rows, pieces = (tokens + cuda::kGemvTokensMax - 1) / cuda::kGemvTokensMax;
+  for (int64_t i = 0; i < pieces; ++i) {
+    const int64_t begin = tokens * i / pieces, end = tokens * (i + 1) / pieces;
+    BOLIDE_TRY(launched(stream, cuda::gemv(target, part_of(work, begin, end - begin)), "linear_gemv_cuda"));
+  }
+  return {};
 }
 
 template <class Op>
@@ -126,7 +173,7 @@ constexpr Kernel row(std::string_view name) {
   return {.name = name,
           .device = DeviceKind::kCuda,
           .supports = supports<Op>,
-          .workspace = workspace<Op>,
+          .workspace = workspace,
           .launch = launch<Op>,
           .packing = packing,
           .batch_invariant = false};  // more tokens than it takes are another kernel's

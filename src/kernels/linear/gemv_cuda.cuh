@@ -425,7 +425,7 @@ int gemv_as(const CudaTarget& target, const GemvWork& work) {
   a.pairs = static_cast<int>(plain ? ceil_div(w.rows, 2) : w.rows / 2);
   if (a.pairs == 0) return cudaSuccess;
   a.x = work.x.data, a.x_stride = work.x.stride;
-  a.gain = work.gain, a.eps = work.eps, a.scale = work.scale, a.bias = work.bias;
+  a.gain = work.gain, a.eps = work.eps, a.scale = work.scale, a.token_scale = work.token_scale, a.bias = work.bias;
   a.kind = work.pairs, a.act = work.act;
   a.residual = work.residual.data, a.residual_stride = work.residual.stride;
   a.residual_narrow = work.residual.dtype == DType::kBF16, a.out_narrow = work.out.dtype == DType::kBF16;

@@ -35,6 +35,7 @@ struct GemvWork {
   const float* gain = nullptr;
   float eps = 0;
   const float* scale = nullptr;
+  const float* token_scale = nullptr;  // [T], of x as it comes in; null: 1
   const float* bias = nullptr;
   CudaMatrix residual;  // f32 or bf16; data null: none
   CudaMatrix out;       // f32 or bf16

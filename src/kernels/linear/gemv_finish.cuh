@@ -2,8 +2,8 @@
 #pragma once
 
 #include "kernels/act/act_cuda.cuh"
+#include "kernels/common/cuda_f8.cuh"
 #include "kernels/common/cuda_launch.cuh"
-#include "kernels/linear/f8_round.cuh"
 #include "kernels/linear/gemv_cuda_parts.h"
 #include "kernels/rope/rope_cuda.cuh"
 
@@ -18,7 +18,7 @@ struct GemvArgs {
   int segments, depth;                // of a row, and how many stages are in flight
   const void* x;
   int64_t x_stride;
-  const float *gain, *scale, *bias;
+  const float *gain, *scale, *token_scale, *bias;
   float eps;
   GemvWork::Pairs kind;
   Elementwise act;
@@ -44,7 +44,7 @@ __device__ __forceinline__ void gemv_rows(const GemvArgs& a, const GemvHeads& h,
   if (a.kind == GemvWork::Pairs::kRows) {
     const int at = p - begin, tile = at / 8;
     *low = min(2 * begin + at + 8 * tile, a.rows - 1);
-    *high = min(*low + min(8, end - begin - 8 * tile), a.rows - 1);
+    *high = min(*low + max(min(8, end - begin - 8 * tile), 0), a.rows - 1);
     return;
   }
   p = min(p, a.pairs - 1);
@@ -76,7 +76,7 @@ __device__ __forceinline__ void gemv_cache(const KvPools& pools, void* pool, int
   } else if (pools.dtype == DType::kF32) {
     static_cast<float*>(pool)[element] = value;
   } else {
-    static_cast<uint8_t*>(pool)[element] = f8e4m3_of(value);
+    static_cast<F8E4M3*>(pool)[element] = narrow<F8E4M3>(value);
   }
 }
 
@@ -84,7 +84,7 @@ __device__ __forceinline__ void gemv_cache(const KvPools& pools, void* pool, int
 struct GemvUnit {
   int low, high, token;
   bool exists;
-  float low_scale = 1, high_scale = 1, low_bias = 0, high_bias = 0;
+  float low_scale = 1, high_scale = 1, low_bias = 0, high_bias = 0, token_scale = 1;
   // kRows: residuals. kHeads: cosine and sine.
   float one = 0, two = 0;
   int group = -1;  // kHeads: of k, then of v; negative for q
@@ -101,6 +101,7 @@ struct GemvUnit {
   // What others do.
   __device__ __forceinline__ void read(const GemvArgs& a, const GemvHeads& h) {
     if (!exists) return;
+    if (a.token_scale != nullptr) token_scale = a.token_scale[token];
     if (a.kind == GemvWork::Pairs::kRows) {
       if (a.residual != nullptr) one = gemv_residual(a, token, low), two = gemv_residual(a, token, high);
       return;
@@ -129,7 +130,8 @@ struct GemvUnit {
     element = ((static_cast<int64_t>(block) * h.pools.kv_heads + g) * h.pools.block_tokens + offset) * h.head_dim + dim;
   }
   __device__ __forceinline__ void finish(const GemvArgs& a, const GemvHeads& h, float2 sum) const {
-    const float first = fmaf(sum.x, low_scale, low_bias), second = fmaf(sum.y, high_scale, high_bias);
+    const float first = fmaf(sum.x * token_scale, low_scale, low_bias);
+    const float second = fmaf(sum.y * token_scale, high_scale, high_bias);
     if (a.kind == GemvWork::Pairs::kRows) {
       gemv_store(a, token, low, first + one);
       // The last block's second row may not exist: it is then the same as the last that does.

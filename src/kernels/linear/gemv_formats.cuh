@@ -59,18 +59,18 @@ struct GemvBF16 {
 
 // Four codes of a word to two pairs of f16.
 struct DecodeF8E4M3 {
+  // Exponent and mantissa where f16 has them are the value times 2^-8, subnormal or not.
+  static __device__ __forceinline__ uint32_t shifted(uint32_t codes, uint32_t selector) {
+    const uint32_t spread = __byte_perm(codes, 0, selector);
+    return bits_of(__hmul2(halves_of((spread & 0x80008000u) | ((spread >> 1) & 0x3f803f80u)), __float2half2_rn(256.f)));
+  }
   static __device__ __forceinline__ void word(uint32_t codes, uint32_t* low, uint32_t* high) {
-#if __CUDA_ARCH__ >= 890
-    asm("{ .reg .b16 l, h; mov.b32 {l, h}, %2; cvt.rn.f16x2.e4m3x2 %0, l; cvt.rn.f16x2.e4m3x2 %1, h; }"
-        : "=r"(*low), "=r"(*high)
-        : "r"(codes));
-#else
-    // Exponent and mantissa where f16 has them are the value times 2^-8, subnormal or not.
-    const uint32_t first = __byte_perm(codes, 0, 0x1404), second = __byte_perm(codes, 0, 0x3424);
-    const __half2 factor = __float2half2_rn(256.f);
-    *low = bits_of(__hmul2(halves_of((first & 0x80008000u) | ((first >> 1) & 0x3f803f80u)), factor));
-    *high = bits_of(__hmul2(halves_of((second & 0x80008000u) | ((second >> 1) & 0x3f803f80u)), factor));
-#endif
+    NV_IF_ELSE_TARGET(
+        NV_PROVIDES_SM_89,
+        (asm("{ .reg .b16 l, h; mov.b32 {l, h}, %2; cvt.rn.f16x2.e4m3x2 %0, l; cvt.rn.f16x2.e4m3x2 %1, h; }" : "=r"(
+                 *low),
+             "=r"(*high) : "r"(codes));),
+        (*low = shifted(codes, 0x1404); *high = shifted(codes, 0x3424);))
   }
 };
 struct DecodeInt8 {

@@ -13,6 +13,13 @@ namespace bolide {
 extern const Packing kW4PiecesG128;  // of w4_g128
 extern const Packing kW4PiecesG32;   // of w4_g32 and w4_g64
 
+// The layout of a scheme, and its groups; null: the scheme has none.
+inline const Packing* w4_pieces(const QuantScheme* quant) {
+  if (quant == &kW4_G128) return &kW4PiecesG128;
+  return quant == &kW4_G64 || quant == &kW4_G32 ? &kW4PiecesG32 : nullptr;
+}
+inline int64_t w4_pieces_group(const QuantScheme* quant) { return quant == &kW4_G128 ? 128 : 32; }
+
 struct W4PieceRow {
   int64_t groups_from, row_bytes;
 };

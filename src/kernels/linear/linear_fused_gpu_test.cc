@@ -25,6 +25,7 @@ struct Product {
   Linear op;
   int64_t tokens = 1, n = 8, k = 8;
   DType x = DType::kBF16, out = DType::kBF16, weight = DType::kBF16;
+  const QuantScheme* quant = nullptr;  // else of the weight
   uint64_t seed = 1;
 };
 
@@ -34,7 +35,7 @@ Case case_of(const Product& s) {
   const LinearInputs at = inputs_of(s.op);
   c.in.resize(static_cast<size_t>(at.count));
   c.in[0] = {s.x, nullptr, {Symbol::kTokens, s.k}};
-  c.in[1] = {s.weight, nullptr, {s.n, s.k}};
+  c.in[1] = {s.quant != nullptr ? s.quant->code : s.weight, s.quant, {s.n, s.k}};
   c.weights = {1};
   const auto vector = [&](int index, int64_t size) {
     if (index < 0) return;
@@ -47,7 +48,7 @@ Case case_of(const Product& s) {
   c.sizes[Symbol::kTokens] = s.tokens;
   c.seed = s.seed;
   c.stride_padding = static_cast<int64_t>(s.seed % 3) * 8;
-  c.name = fmt::format("T={} N={} K={} {} {}>{}{}{}{}{}{}{}", s.tokens, s.n, s.k, to_string(s.weight), to_string(s.x),
+  c.name = fmt::format("T={} N={} K={} {} {}>{}{}{}{}{}{}{}", s.tokens, s.n, s.k, to_string(c.in[1]), to_string(s.x),
                        to_string(s.out), s.op.has_norm ? " norm" : "", s.op.has_scale ? " scale" : "",
                        s.op.has_bias ? " bias" : "", s.op.has_residual ? " residual" : "", s.op.gated ? " gated" : "",
                        s.op.rounding == InputRounding::kF8Token ? " f8_token" : "");
@@ -122,7 +123,7 @@ Matrix product(const Linear& op, std::span<const Operand> in) {
 }
 
 Matrix linear(const Linear& op, std::span<const Operand> in) {
-  const Matrix all = product(op, in);
+  Matrix all = product(op, in);
   if (!op.gated) return all;
   const int64_t n = in[1].shape[0], half = n / 2;
   Matrix out;
@@ -135,7 +136,8 @@ Matrix linear(const Linear& op, std::span<const Operand> in) {
 
 // Rounding to bf16 errs by 2^-9 of a value at most, by about 2^-10 on the average of many. It happens to a norm's
 // result, to weights times their scale, to what a gate or rotary embedding is made of, and to a bf16 result. Largest
-// errors are those of results that are many times the root mean square: 10 times, a product of two such 40 times.
+// errors are those of results that are many times the root mean square: 10 times, a product of two such 40 times, and
+// as much where one token has all outliers.
 // Without any of it, sums on tensor cores are left, whose terms are cut to 24 bits beside the largest of 16.
 Bound bound_of(const Linear& op, DType weight, DType out, bool rope) {
   int roundings = 0;
@@ -146,7 +148,8 @@ Bound bound_of(const Linear& op, DType weight, DType out, bool rope) {
   if (rope) ++roundings;
   if (out == DType::kBF16) ++roundings;
   if (roundings == 0) return {2e-5, 4e-4};
-  return {testing::kBF16Rounding * std::sqrt(roundings), testing::kBF16Rounding * (op.gated ? 40 : 10) * roundings};
+  return {testing::kBF16Rounding * std::sqrt(roundings),
+          testing::kBF16Rounding * (op.gated || rope ? 40 : 10) * roundings};
 }
 
 // Outputs of few elements say little about averages.
@@ -159,11 +162,35 @@ std::string check(const Product& s, std::vector<std::string>* ran) {
   hooks.fill = [&](std::vector<Operand>& in) { fill(s.op, s.k, in, random); };
   hooks.oracle = [&](const Case&, std::span<const Operand> in) { return std::vector<Matrix>{linear(s.op, in)}; };
   hooks.bound = [&](const Case&, const Kernel&) {
-    Bound bound = bound_of(s.op, s.weight, s.out, false);
+    Bound bound = bound_of(s.op, s.quant != nullptr ? s.quant->code : s.weight, s.out, false);
     if (is_small(s)) bound.relative_l2 *= 3;
     return bound;
   };
   return testing::check_kernels({}, c, hooks, ran);
+}
+
+// What a checkpoint has beside bf16: codes of 8 bits with scales of rows, with and without rounding of x, and blocks.
+struct Stored {
+  DType dtype;
+  const QuantScheme* quant = nullptr;
+  bool scale = false, rounding = false;
+};
+constexpr Stored kStored[] = {{DType::kF8E4M3, nullptr, true, true},
+                              {DType::kF8E4M3, nullptr, true, false},
+                              {DType::kI8, nullptr, true, false},
+                              {DType::kF8E4M3, nullptr, false, true},
+                              {DType::kNone, &kW4_G128},
+                              {DType::kNone, &kW4_G64},
+                              {DType::kNone, &kW4_G32},
+                              {DType::kNone, &kQ4_0},
+                              {DType::kNone, &kQ8_0},
+                              {DType::kNone, &kQ5_K},
+                              {DType::kNone, &kQ6_K},
+                              {DType::kNone, &kQ4_K}};
+void store_as(const Stored& stored, Product* s) {
+  s->weight = stored.dtype, s->quant = stored.quant;
+  s->op.has_scale = stored.scale;
+  if (stored.rounding) s->op.rounding = InputRounding::kF8Token;
 }
 
 constexpr int64_t kTokens[] = {1, 2, 3, 5, 8, 16, 17, 33, 64, 129, 300};
@@ -196,6 +223,26 @@ TEST(LinearFused, Gated) {
       s.op = {.compute = Compute::kBF16, .has_bias = seed % 3 == 0, .has_norm = seed % 5 != 0};
       s.op.gated = true, s.op.act = act, s.op.eps = s.op.has_norm ? 1e-6f : 0;
       if (s.op.has_norm) s.x = DType::kF32;
+      EXPECT_EQ(check(s, &ran), "");
+      ++seed;
+    }
+  EXPECT_FALSE(ran.empty());
+}
+
+TEST(LinearFused, StoredTypes) {
+  uint64_t seed = std::random_device{}();
+  std::vector<std::string> ran;
+  for (const int64_t tokens : kTokens)
+    for (const Stored& stored : kStored) {
+      const auto form = static_cast<int>(seed / 7 % 3);  // of an attention's output, of a gate, of neither
+      constexpr int64_t kMultiples[] = {256, 512, 1280};
+      Product s{.tokens = tokens, .n = 2 * kHeights[seed % 3], .k = kMultiples[seed / 3 % 3], .seed = seed};
+      s.op = {.compute = Compute::kBF16, .has_bias = seed / 2 % 2 == 0, .has_residual = form == 0};
+      s.op.has_norm = form == 1 || (form == 2 && seed % 5 != 0), s.op.eps = s.op.has_norm ? 1e-5f : 0;
+      s.op.gated = form == 1;
+      store_as(stored, &s);
+      if (s.op.has_norm) s.x = DType::kF32;
+      s.out = form == 0 || (form == 2 && seed / 4 % 2 == 0) ? DType::kF32 : DType::kBF16;
       EXPECT_EQ(check(s, &ran), "");
       ++seed;
     }
@@ -354,6 +401,11 @@ TEST(LinearFused, QkvRope) {
       Product s{
           .op = op.linear, .tokens = tokens, .n = (heads + 2 * kv_heads) * dim, .k = kWidths[seed % 4], .seed = seed};
       if (op.linear.has_norm) s.x = DType::kF32;
+      if (seed % 3 == 1) {
+        s.k = 256 * (1 + static_cast<int64_t>(seed / 3 % 4));
+        store_as(kStored[seed / 3 % std::size(kStored)], &s);
+        op.linear = s.op;
+      }
       Case c = case_of(s);
       c.op = op;
       c.in.push_back(i32({Symbol::kTokens}));
@@ -371,7 +423,7 @@ TEST(LinearFused, QkvRope) {
       hooks.extra = [&] { return batch.stored(); };
       hooks.oracle = [&](const Case&, std::span<const Operand> in) { return qkv_rope(op, batch, in); };
       hooks.bound = [&](const Case&, const Kernel&) {
-        Bound bound = bound_of(op.linear, s.weight, DType::kBF16, true);
+        Bound bound = bound_of(op.linear, s.quant != nullptr ? s.quant->code : s.weight, DType::kBF16, true);
         if (is_small(s)) bound.relative_l2 *= 3;
         return bound;
       };

@@ -14,7 +14,9 @@ constexpr int64_t kRowsPerChunk = 16;
 
 bool supports(const Problem& problem) {
   const auto* op = std::get_if<Linear>(problem.op);
-  return op != nullptr && op->is_plain();
+  if (op == nullptr || !op->is_plain()) return false;
+  const ValueType& weight = problem.in[1];
+  return weight.quant != nullptr || is_float(weight.dtype) || weight.dtype == DType::kI8;
 }
 
 Result<> launch(const Launch& launch, Stream& stream) {

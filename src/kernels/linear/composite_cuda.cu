@@ -1,0 +1,226 @@
+// Around a product: weights to bf16, activations to f8e4m3, sums to results. Each bound by memory.
+#include "kernels/common/cuda_decode.cuh"
+#include "kernels/linear/composite_cuda_parts.h"
+#include "kernels/linear/f8_round.cuh"
+
+namespace bolide::cuda {
+namespace {
+
+using B = __nv_bfloat16;
+
+// Rows of a weight, eight elements a thread: 16 bytes stored, neighbours by neighbours.
+constexpr int kDequantiseThreads = 256;
+
+template <class W>
+struct NaturalRows {
+  int64_t groups_from;
+  __device__ __forceinline__ void unit(Bytes row, int u, float (&out)[kUnit]) const {
+    W::unit(row, u, kUnit, reinterpret_cast<uintptr_t>(row) % 16 == 0, out);
+  }
+};
+// gemv_layout.h: eight codes are a word, in the order 0 2 4 6 1 3 5 7.
+template <int kGroup>
+struct PieceRows {
+  int64_t groups_from;
+  __device__ __forceinline__ void unit(Bytes row, int u, float (&out)[kUnit]) const {
+    const int window = u / 16, in_window = u % 16, group = kGroup == 128 ? window : window * 4 + in_window / 4;
+    const auto codes = *reinterpret_cast<const uint32_t*>(row + window * 64 + in_window % 4 * 16 + in_window / 4 * 4);
+    const auto constants = *reinterpret_cast<const uint32_t*>(row + groups_from + group * 4);
+    const float d = __half2float(__ushort_as_half(static_cast<uint16_t>(constants)));
+    const int zero = static_cast<int>(constants >> 16 & 255u);
+#pragma unroll
+    for (int i = 0; i < kUnit; ++i)
+      out[i] = mul(d, wide_int(static_cast<int>(codes >> (4 * (i / 2 + i % 2 * 4)) & 15u) - zero));
+  }
+};
+
+template <class Rows>
+__global__ void __launch_bounds__(kDequantiseThreads)
+    dequantise_kernel(Bytes weight, int64_t row_bytes, Rows rows, int64_t first, const float* scale, int units, B* out,
+                      int64_t out_stride) {
+  const int unit = static_cast<int>(blockIdx.y) * kDequantiseThreads + static_cast<int>(threadIdx.x);
+  const int64_t row = first + blockIdx.x;
+  float values[kUnit];
+  float factor = 1;
+  if (unit < units) {  // of what no kernel writes
+    rows.unit(weight + row * row_bytes, unit, values);
+    if (scale != nullptr) factor = scale[row];
+  }
+  wait_for_previous();
+  let_next_start();
+  if (unit >= units) return;
+  Pack<B, kUnit> pack;
+#pragma unroll
+  for (int i = 0; i < kUnit; ++i) pack.value[i] = narrow<B>(values[i] * factor);
+  store(out + int64_t{blockIdx.x} * out_stride + int64_t{unit} * kUnit, pack);
+}
+
+template <class Rows>
+int dequantise_as(const CudaTarget& target, const DecodedWeight& weight, int64_t first, const float* scale,
+                  const CudaMatrix& out) {
+  const int64_t units = weight.rows.k / kUnit;
+  const dim3 grid(static_cast<unsigned>(out.rows), static_cast<unsigned>(ceil_div(units, kDequantiseThreads)));
+  const int64_t threads = ceil_div(units, kWarp) * kWarp;
+  return launch(target, dequantise_kernel<Rows>, grid,
+                static_cast<unsigned>(threads < kDequantiseThreads ? threads : kDequantiseThreads), 0,
+                static_cast<Bytes>(weight.rows.data), weight.rows.row_bytes, Rows{weight.groups_from}, first, scale,
+                static_cast<int>(units), static_cast<B*>(out.data), out.stride);
+}
+
+// A block a token, four elements a thread and step: the first kHeld steps stay in registers, later ones are read again.
+constexpr int kQuantiseThreads = 512;
+constexpr int kStep = 4, kHeld = 4;
+
+// The bits of |x| are in the order of sizes, NaN beyond all.
+__device__ __forceinline__ uint32_t magnitude(float x) { return __float_as_uint(x) & 0x7fffffffu; }
+
+__device__ __forceinline__ uint32_t block_max(uint32_t x, uint32_t* scratch) {
+  const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
+  x = __reduce_max_sync(0xffffffffu, x);
+  if (lane == 0) scratch[warp] = x;
+  __syncthreads();
+  return __reduce_max_sync(0xffffffffu, lane < static_cast<int>(blockDim.x) / kWarp ? scratch[lane] : 0u);
+}
+
+__device__ __forceinline__ void store_code(uint8_t* p, float code) { *p = narrow<F8E4M3>(code).bits; }
+__device__ __forceinline__ void store_code(B* p, float code) { *p = narrow<B>(through_f8e4m3(code)); }
+
+template <class X, class Code, int kCount>
+__global__ void __launch_bounds__(kQuantiseThreads)
+    quantise_kernel(const X* xs, int64_t x_stride, int k, const float* gain, float eps, Code* codes, float* scales) {
+  __shared__ float scratch[kWarp];
+  __shared__ uint32_t largest_of_warps[kWarp];
+  // The product behind may fetch its weights meanwhile; it waits for the end of this kernel.
+  let_next_start();
+  wait_for_previous();
+  const X* x = xs + int64_t{blockIdx.x} * x_stride;
+  const int first = static_cast<int>(threadIdx.x) * kCount, step = static_cast<int>(blockDim.x) * kCount;
+  float held[kHeld][kCount];
+  const auto read = [&](int i, float(&to)[kCount]) {
+    const auto a = load<Pack<X, kCount>>(x + i);
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) to[j] = widen(a.value[j]);
+  };
+  // Calls each(index, values) for all that are this thread's.
+  const auto for_each = [&](auto each) {
+#pragma unroll
+    for (int s = 0; s < kHeld; ++s)
+      if (first + s * step < k) each(first + s * step, held[s]);
+    for (int i = first + kHeld * step; i < k; i += step) {
+      float values[kCount];
+      read(i, values);
+      each(i, values);
+    }
+  };
+#pragma unroll
+  for (int s = 0; s < kHeld; ++s)
+    if (first + s * step < k) read(first + s * step, held[s]);
+  float norm = 1;
+  if (gain != nullptr) {
+    float squares = 0;
+    for_each([&](int, const float(&values)[kCount]) {
+#pragma unroll
+      for (int j = 0; j < kCount; ++j) squares = fmaf(values[j], values[j], squares);
+    });
+    norm = 1.f / sqrtf(block_sum(squares, scratch) / static_cast<float>(k) + eps);
+  }
+  const auto value = [&](float raw, int i) { return gain != nullptr ? raw * norm * gain[i] : raw; };
+  uint32_t largest = 0;
+  for_each([&](int i, const float(&values)[kCount]) {
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) largest = max(largest, magnitude(value(values[j], i + j)));
+  });
+  const float wanted = __fdiv_rn(__uint_as_float(block_max(largest, largest_of_warps)), 448.f);
+  const float scale = wanted > 0x1p-23f || isnan(wanted) ? wanted : 0x1p-23f;
+  if (threadIdx.x == 0) scales[blockIdx.x] = scale;
+  Code* out = codes + int64_t{blockIdx.x} * k;
+  for_each([&](int i, const float(&values)[kCount]) {
+    Pack<Code, kCount> pack;
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) store_code(&pack.value[j], __fdiv_rn(value(values[j], i + j), scale));
+    store(out + i, pack);
+  });
+}
+
+template <class X, class Code>
+int quantise_as(const CudaTarget& target, const CudaMatrix& x, const float* gain, float eps, const CudaMatrix& codes,
+                float* scales) {
+  const bool packed = x.cols % kStep == 0 && is_aligned(x.data, x.stride * static_cast<int64_t>(sizeof(X)),
+                                                        kStep * static_cast<int64_t>(sizeof(X)));
+  const int64_t threads = ceil_div(ceil_div(x.cols, kStep), kWarp) * kWarp;
+  return launch(
+      target, packed ? quantise_kernel<X, Code, kStep> : quantise_kernel<X, Code, 1>, static_cast<unsigned>(x.rows),
+      static_cast<unsigned>(threads < kQuantiseThreads ? threads : kQuantiseThreads), 0, static_cast<const X*>(x.data),
+      x.stride, static_cast<int>(x.cols), gain, eps, static_cast<Code*>(codes.data), scales);
+}
+
+constexpr int kScaleThreads = 256;
+
+template <class Out>
+__global__ void __launch_bounds__(kScaleThreads)
+    scale_kernel(const float* sums, int64_t sums_stride, const float* x_scale, const float* weight_scale,
+                 const float* bias, const Out* residual, int64_t residual_stride, Out* out, int64_t out_stride,
+                 int64_t width) {
+  wait_for_previous();
+  let_next_start();
+  const int64_t i = int64_t{blockIdx.y} * kScaleThreads + threadIdx.x, t = blockIdx.x;
+  if (i >= width) return;
+  float value = sums[t * sums_stride + i];
+  if (x_scale != nullptr) value *= x_scale[t];
+  if (weight_scale != nullptr) value *= weight_scale[i];
+  if (bias != nullptr) value += bias[i];
+  if (residual != nullptr) value += widen(residual[t * residual_stride + i]);
+  out[t * out_stride + i] = narrow<Out>(value);
+}
+
+template <class Out>
+int scale_as(const CudaTarget& target, const ScaledSums& work, const CudaMatrix& out) {
+  const dim3 grid(static_cast<unsigned>(out.rows), static_cast<unsigned>(ceil_div(out.cols, kScaleThreads)));
+  return launch(target, scale_kernel<Out>, grid, kScaleThreads, 0, static_cast<const float*>(work.sums.data),
+                work.sums.stride, work.x_scale, work.weight_scale, work.bias,
+                static_cast<const Out*>(work.residual.data), work.residual.stride, static_cast<Out*>(out.data),
+                out.stride, out.cols);
+}
+
+__global__ void __launch_bounds__(kScaleThreads) ones_kernel(float* values, int64_t count) {
+  wait_for_previous();
+  let_next_start();
+  const int64_t i = int64_t{blockIdx.x} * kScaleThreads + threadIdx.x;
+  if (i < count) values[i] = 1.f;
+}
+
+}  // namespace
+
+int dequantise_rows(const CudaTarget& target, const DecodedWeight& weight, int64_t first, const float* scale,
+                    const CudaMatrix& out) {
+  const WeightKind kind = weight.rows.kind;
+  if (weight.groups_from != 0)
+    return kind == WeightKind::kBlockW4_G128 ? dequantise_as<PieceRows<128>>(target, weight, first, scale, out)
+                                             : dequantise_as<PieceRows<32>>(target, weight, first, scale, out);
+  const auto run = [&]<class W>() { return dequantise_as<NaturalRows<W>>(target, weight, first, scale, out); };
+  if (kind <= WeightKind::kI8) return dispatch_floats(kind, run);
+  if (kind <= WeightKind::kBlockIQ4_NL) return dispatch_blocks32(kind, run);
+  if (kind <= WeightKind::kBlockIQ4_XS) return dispatch_blocks256(kind, run);
+  return dispatch_blocks_w4(kind, run);
+}
+
+int quantise_rows(const CudaTarget& target, const CudaMatrix& x, const float* gain, float eps, const CudaMatrix& codes,
+                  float* scales) {
+  const bool narrow_codes = codes.dtype == DType::kF8E4M3;
+  if (x.dtype == DType::kBF16)
+    return narrow_codes ? quantise_as<B, uint8_t>(target, x, gain, eps, codes, scales)
+                        : quantise_as<B, B>(target, x, gain, eps, codes, scales);
+  return narrow_codes ? quantise_as<float, uint8_t>(target, x, gain, eps, codes, scales)
+                      : quantise_as<float, B>(target, x, gain, eps, codes, scales);
+}
+
+int scale_sums(const CudaTarget& target, const ScaledSums& work, const CudaMatrix& out) {
+  return out.dtype == DType::kBF16 ? scale_as<B>(target, work, out) : scale_as<float>(target, work, out);
+}
+
+int fill_ones(const CudaTarget& target, float* values, int64_t count) {
+  return launch(target, ones_kernel, static_cast<unsigned>(ceil_div(count, kScaleThreads)), kScaleThreads, 0, values,
+                count);
+}
+
+}  // namespace bolide::cuda
