@@ -25,14 +25,15 @@ __device__ __forceinline__ float read_part(const float* logits, int count, bool 
   for (int base = thread() * 4; base < packs_end; base += kStep * kFlight) {
     P packs[kFlight];
 #pragma unroll
-    for (int f = 0; f < kFlight; ++f)
+    for (int f = 0; f < kFlight; ++f) {
+      packs[f] = {largest, largest, largest, largest};
       if (base + f * kStep < packs_end) packs[f] = load<P>(logits + base + f * kStep);
+    }
 #pragma unroll
     for (int f = 0; f < kFlight; ++f) {
-      if (base + f * kStep >= packs_end) break;
 #pragma unroll
       for (int i = 0; i < 4; ++i) largest = larger(largest, packs[f].value[i]);
-      if (copy != nullptr) store(copy + base + f * kStep, packs[f]);
+      if (copy != nullptr && base + f * kStep < packs_end) store(copy + base + f * kStep, packs[f]);
     }
   }
 #pragma unroll 1
@@ -121,17 +122,13 @@ __device__ __noinline__ int32_t choose(const SamplingRow& row, Candidates c, int
 __device__ __forceinline__ void sample_row(const Task& task, int r, float* workspace, float* copy, Cluster cluster) {
   const float* logits = task.logits + r * task.stride;
   const int begin = min(cluster.rank * task.part, task.count), count = min(task.part, task.count - begin);
+  const SamplingRow row = task.sampling[r];  // read early: what is used of it
+  const bool greedy = !(row.temperature > 0) && !row.needs_history();
   const float mine = read_part(logits + begin, count, task.packed, copy);
   cluster_wait();
-  const auto finish = [&](int32_t id, Mass total, float largest) {
-    task.next[r] = id;
-    // Relative to the largest logit, whose weight is 1.
-    const float log_total = logf(static_cast<float>(static_cast<double>(total) * (1. / kUnit)));
-    task.log_probability[r] = id < 0 ? CUDART_NAN_F : logits[id] - largest - log_total;
-  };
   const float largest = score_of(static_cast<uint32_t>(over_cluster(s.board, cluster, Mass{key_of(mine)}, true)));
   if (!(fabsf(largest) < CUDART_INF_F)) {
-    if (cluster.rank == 0 && thread() == 0) finish(-1, 1, 0);
+    if (cluster.rank == 0 && thread() == 0) task.next[r] = -1, task.log_probability[r] = CUDART_NAN_F;
     return;
   }
 
@@ -143,12 +140,13 @@ __device__ __forceinline__ void sample_row(const Task& task, int r, float* works
     if (scores[i] == largest) sums[1] = max(sums[1], ~static_cast<Mass>(begin + i));
   }
   over_cluster(s.board, cluster, sums, 2);
-  const Mass total = s.board.total[0];
+  // Relative to the largest logit, whose weight is 1.
+  const float log_total = logf(static_cast<float>(s.board.total[0]) * (1.f / kUnit));
   auto id = cluster.rank == 0 ? static_cast<int32_t>(~s.board.total[1]) : -1;
-  const SamplingRow& row = task.sampling[r];
-  if (row.needs_history() || row.temperature > 0)
-    id = choose(row, {scores, count, begin, largest, 1}, task.count, copy, workspace, cluster);
-  if (id >= 0 && thread() == 0) finish(id, total, largest);
+  if (!greedy) id = choose(task.sampling[r], {scores, count, begin, largest, 1}, task.count, copy, workspace, cluster);
+  if (id < 0 || thread() != 0) return;
+  task.next[r] = id;
+  task.log_probability[r] = (greedy ? 0.f : logits[id] - largest) - log_total;
 }
 
 __global__ void __launch_bounds__(kThreads, 2) sample_kernel(const Task task) {
