@@ -164,31 +164,52 @@ __global__ void __launch_bounds__(kThreads, 2) sample_kernel(const Task task) {
   }
 }
 
-// Kernels for sm_90 have clusters; a program for older ones may run there, too.
-bool has_clusters(const CudaTarget& target) {
-  static const int version = [] {
+constexpr int64_t kPartLeast = 2048, kPartMost = 24 * 1024;  // logits a block: 96 KB, two blocks a multiprocessor
+
+// Blocks that a cluster may have here: code for older GPUs, which may run on newer ones, has none, and 16 need room
+// that a part of a GPU may lack.
+int cluster_max(const CudaTarget& target) {
+  if (target.compute_capability < 90) return 1;
+  static const int most = [] {
+    constexpr int kPortable = 8;
     cudaFuncAttributes attributes{};
-    return cudaFuncGetAttributes(&attributes, sample_kernel) == cudaSuccess ? attributes.ptxVersion : 0;
+    if (cudaFuncGetAttributes(&attributes, sample_kernel) != cudaSuccess || attributes.ptxVersion < 90) return 1;
+    cudaLaunchAttribute shape{};
+    shape.id = cudaLaunchAttributeClusterDimension;
+    shape.val.clusterDim = {kClusterMax, 1, 1};
+    cudaLaunchConfig_t config{};
+    config.gridDim = kClusterMax, config.blockDim = kThreads;
+    config.dynamicSmemBytes = kPartMost * sizeof(float);
+    config.attrs = &shape, config.numAttrs = 1;
+    int clusters = 0;
+    const bool fits =
+        cudaFuncSetAttribute(sample_kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1) == cudaSuccess &&
+        cudaFuncSetAttribute(sample_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(config.dynamicSmemBytes)) == cudaSuccess &&
+        cudaOccupancyMaxActiveClusters(&clusters, sample_kernel, &config) == cudaSuccess && clusters > 0;
+    if (!fits) cudaGetLastError();  // forgotten
+    return fits ? kClusterMax : kPortable;
   }();
-  return target.compute_capability >= 90 && version >= 90;
+  return most;
 }
 
 }  // namespace
 
 int sample(const CudaTarget& target, const CudaMatrix& logits, const SamplingRow* rows, void* workspace, int64_t slots,
            int32_t* next, float* log_probability) {
-  constexpr int64_t kPartLeast = 2048, kPartMost = 24 * 1024;  // logits a block: 96 KB, two blocks a multiprocessor
   const int64_t groups = logits.rows < slots ? logits.rows : slots;
+  const int most = cluster_max(target);
   int64_t cluster = 1;
-  if (has_clusters(target))
-    while (cluster < kClusterMax && logits.cols > cluster * kPartLeast &&
-           (groups * cluster < target.multiprocessors || logits.cols > cluster * kPartMost))
-      cluster *= 2;
+  while (cluster < most && logits.cols > cluster * kPartLeast &&
+         (groups * cluster < target.multiprocessors || logits.cols > cluster * kPartMost))
+    cluster *= 2;
   const int64_t part = ceil_div(ceil_div(logits.cols, cluster), 4) * 4;
-  const bool copied = part * 4 + int64_t{sizeof(SampleShared)} <= target.shared_bytes_block;
+  // Always the same limit: graphs keep launches of several sizes.
+  const int64_t room = target.shared_bytes_block - int64_t{sizeof(SampleShared)};
+  const bool copied = part * 4 <= room;
   const auto shared_bytes = static_cast<size_t>(copied ? part * 4 : 0);
-  const auto status =
-      cudaFuncSetAttribute(sample_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
+  const auto status = cudaFuncSetAttribute(sample_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                           static_cast<int>(room > 0 ? room : 0));
   if (status != cudaSuccess) return status;
   const Task task{static_cast<const float*>(logits.data),
                   logits.stride,
