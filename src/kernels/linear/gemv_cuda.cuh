@@ -77,10 +77,12 @@ struct GemvShape {
   static constexpr int kStage = kCodes + kGemvRows * kConstantPitch;
   static constexpr int kSmall = 2 * kGemvWarps * kGemvTokensMax * 4 + 256;
   static constexpr int kDepthMax = 16;
-  // x that does not fit: each lane's own pieces of some windows ahead.
-  static constexpr int kWindowsAhead = Format::kChunks > 2 ? 3 : 4, kXPieces = kGemvWarps * kWarp * 16;
+  // x that does not fit and that needs no conversion: each lane's own pieces of some windows ahead. What is converted
+  // anyway is read a window ahead into registers: with a ring it is slower.
+  static constexpr bool kHasXRing = std::is_same_v<X, __nv_bfloat16>;
+  static constexpr int kWindowsAhead = 4, kXPieces = kGemvWarps * kWarp * 16;
   template <int kTokenTiles>
-  static constexpr int kXRing = kWindowsAhead * kTokenTiles * Format::kChunks * kXPieces;
+  static constexpr int kXRing = kHasXRing ? kWindowsAhead * kTokenTiles * Format::kChunks * kXPieces : 0;
 
   static __host__ __device__ int x_bytes(int tokens, int k) {
     return tokens * gemv_x_pitch<Format>(k) * static_cast<int>(sizeof(X));
@@ -104,7 +106,6 @@ __device__ __forceinline__ void gemv_copy(const GemvArgs& a, const GemvHeads& he
                                           int copier, int lane, int begin, int end) {
   using Shape = GemvShape<Format>;
   constexpr int kRows = kGemvRows / kGemvCopiers;
-  static_assert(kRows == 8, "the first or the second rows of 8 pairs");
   const int pieces =
       Format::kGroupWords > 0 ? (a.k + Format::kWindow - 1) / Format::kWindow * 4 : (a.k * Format::kBits + 127) / 128;
   const int passes = (end - begin + kGemvPairs - 1) / kGemvPairs, stages = passes * a.segments;
@@ -120,7 +121,7 @@ __device__ __forceinline__ void gemv_copy(const GemvArgs& a, const GemvHeads& he
   int arrived = 0;  // the stage that must be there before the next is asked for
   uint32_t arrived_parity = 0;
   const uint8_t *row[kRows], *constant_row[kConstantCopies + 1];
-  int present = 0;  // of the rows
+  bool present = false;
 #pragma unroll 1
   for (int i = 0; i < stages; ++i) {
     if (segment == 0) {
@@ -136,7 +137,7 @@ __device__ __forceinline__ void gemv_copy(const GemvArgs& a, const GemvHeads& he
         constant_row[j] =
             a.codes + uint64_t{__shfl_sync(0xffffffffu, at, min(j * kRowsAtOnce + lane / kPieces, kRows - 1))} * 16 +
             a.groups_from + lane % kPieces * 16;
-      present = end - begin - pass * kGemvPairs - first / 16 * 8;
+      present = end - begin - pass * kGemvPairs > first / 16 * 8;
       ++pass;
     }
     const bool exists = segment * kWarp + lane < pieces;
@@ -147,10 +148,9 @@ __device__ __forceinline__ void gemv_copy(const GemvArgs& a, const GemvHeads& he
       if (++arrived == a.depth) arrived = 0, arrived_parity ^= 1u;
     }
     const uint32_t there = place + static_cast<uint32_t>(slot * Shape::kStage);
-    if (present > 0) {
+    if (present) {
 #pragma unroll
       for (int j = 0; j < kRows; ++j) {
-        if (j >= present) break;
         copy_async(there + static_cast<uint32_t>(j * (kGemvSegment + 32) + j % 2 * 32), exists ? row[j] : a.codes,
                    exists);
         row[j] += kGemvSegment;
@@ -160,7 +160,7 @@ __device__ __forceinline__ void gemv_copy(const GemvArgs& a, const GemvHeads& he
 #pragma unroll
         for (int j = 0; j < kConstantCopies; ++j) {
           const int r = j * kRowsAtOnce + lane / kPieces;
-          if (r >= min(kRows, present)) break;
+          if (kRows < kRowsAtOnce && r >= kRows) break;
           copy_async(ring + static_cast<uint32_t>(slot * Shape::kStage + Shape::kCodes +
                                                   (first + r) * Shape::kConstantPitch + lane % kPieces * 16),
                      is ? constant_row[j] : a.codes, is);
@@ -177,7 +177,8 @@ __device__ __forceinline__ void gemv_copy(const GemvArgs& a, const GemvHeads& he
 }
 
 template <class Format, int kTokenTiles, bool kShared>
-__global__ void __launch_bounds__(gemv_threads(kTokenTiles), kTokenTiles == 1 ? 2 : 1)
+__global__ void __launch_bounds__(gemv_threads(kTokenTiles),
+                                  kTokenTiles == 1 && (kShared || GemvShape<Format>::kHasXRing) ? 2 : 1)
     gemv_kernel(const __grid_constant__ GemvArgs a, const __grid_constant__ GemvHeads heads) {
   using Shape = GemvShape<Format>;
   using X = typename Format::X;
@@ -192,10 +193,7 @@ __global__ void __launch_bounds__(gemv_threads(kTokenTiles), kTokenTiles == 1 ? 
   auto* const squares = reinterpret_cast<float*>(reinterpret_cast<uint8_t*>(sums) + Shape::sums_bytes(a.tokens));
   float* const factors = squares + kGemvWarps * kGemvTokensMax;
   const uint32_t barriers = shared_address(factors + kGemvWarps * kGemvTokensMax);  // full, empty of each stage
-  // Every multiprocessor has a block with work, so that each has one place for a block of the next kernel: where some
-  // had two places, two blocks of a kernel would share one, and all others wait for them.
-  const int block = static_cast<int>(blockIdx.x), begin = block * a.pairs_block + min(block, a.blocks_with_more);
-  const int end = begin + a.pairs_block + (block < a.blocks_with_more ? 1 : 0);
+  const int begin = static_cast<int>(blockIdx.x) * a.pairs_block, end = min(begin + a.pairs_block, a.pairs);
   const int passes = (end - begin + kGemvPairs - 1) / kGemvPairs;
 
   if (warp == kGemvWarps) {
@@ -272,15 +270,20 @@ __global__ void __launch_bounds__(gemv_threads(kTokenTiles), kTokenTiles == 1 ? 
 #pragma unroll
   for (int n = 0; n < kTokenTiles; ++n)
     x_at[n] = min(n * 8 + g, a.tokens - 1) * (kShared ? int64_t{gemv_x_pitch<Format>(a.k)} : a.x_stride);
-  // Shared: the pieces of a segment. Else a ring in which each lane has places of its own.
+  // Of a segment, or from a place in the ring, where each lane has places of its own.
+  constexpr bool kRing = !kShared && Shape::kHasXRing, kDirect = !kShared && !Shape::kHasXRing;
   const auto read_x = [&](int at, uint4(&v)[kTokenTiles][Format::kChunks]) {
 #pragma unroll
     for (int n = 0; n < kTokenTiles; ++n)
 #pragma unroll
       for (int j = 0; j < Format::kChunks; ++j) {
+        const int k = (at * kGemvWarps + warp) * Format::kWindow + Format::chunk_k(j, t);
         if constexpr (kShared) {
-          const int k = (at * kGemvWarps + warp) * Format::kWindow + Format::chunk_k(j, t);
           v[n][j] = load<uint4>(x_shared + static_cast<int>(x_at[n]) + k);
+        } else if constexpr (kDirect) {
+          v[n][j] = {};
+          if (k < a.k)
+            v[n][j] = __ldcg(reinterpret_cast<const uint4*>(static_cast<const __nv_bfloat16*>(a.x) + x_at[n] + k));
         } else {
           v[n][j] = load<uint4>(reinterpret_cast<const uint8_t*>(x_shared) + (warp * kWarp + lane) * 16 +
                                 ((at * kTokenTiles + n) * Format::kChunks + j) * Shape::kXPieces);
@@ -314,10 +317,11 @@ __global__ void __launch_bounds__(gemv_threads(kTokenTiles), kTokenTiles == 1 ? 
   int slot = 0;
   uint32_t parity = 0;
   uint4 next[kTokenTiles][Format::kChunks];
-  if constexpr (!kShared) {
+  if constexpr (kRing) {
 #pragma unroll 1
     for (int i = 0; i < Shape::kWindowsAhead; ++i) ask_for_x();
   }
+  if constexpr (kDirect) read_x(0, next);
 #pragma unroll 1
   for (int pass = 0; pass < passes; ++pass) {
     float c[2][kTokenTiles][4] = {};
@@ -327,7 +331,7 @@ __global__ void __launch_bounds__(gemv_threads(kTokenTiles), kTokenTiles == 1 ? 
       uint32_t x[kTokenTiles][kWords];
       if constexpr (kShared) {
         if (unit < units) read_x(segment, next);
-      } else {
+      } else if constexpr (kRing) {
         asm volatile("cp.async.wait_group %0;" ::"n"(Shape::kWindowsAhead - 1) : "memory");
         read_x(x_slot, next);
         ask_for_x();
@@ -343,6 +347,7 @@ __global__ void __launch_bounds__(gemv_threads(kTokenTiles), kTokenTiles == 1 ? 
             x[n][i] = gemv_f16_pair(word, kGemvF16Scale<Format> * (i % 2 == 0 ? 1.f : Format::kOddScale));
           }
         }
+      if constexpr (kDirect) read_x(segment + 1 == a.segments ? 0 : segment + 1, next);
       const uint32_t full = barriers + static_cast<uint32_t>(slot * 16);
       if (unit < units) {
         barrier_wait(full, parity);
@@ -398,11 +403,12 @@ int gemv_launch(const CudaTarget& target, GemvArgs a, const GemvHeads& heads) {
   // Two blocks to a multiprocessor, one of this kernel and one of the next, if registers allow it and if that leaves a
   // ring worth the name.
   constexpr int kHalfOfShared = (228 - 2) / 2 << 10, kFewest = 3;
-  int depth = kTokenTiles == 1 ? (kHalfOfShared - fixed) / Shape::kStage : 0;
+  const bool half = kTokenTiles == 1 || !Shape::kHasXRing;
+  int depth = half ? (kHalfOfShared - fixed) / Shape::kStage : 0;
   if (depth < kFewest) depth = (static_cast<int>(target.shared_bytes_block) - fixed) / Shape::kStage;
-  const int blocks = std::min(a.pairs, target.multiprocessors);
-  a.pairs_block = a.pairs / blocks, a.blocks_with_more = a.pairs % blocks;
-  const int passes = (a.pairs_block + (a.blocks_with_more > 0 ? 1 : 0) + kGemvPairs - 1) / kGemvPairs;
+  // Whole pairs evenly, though some multiprocessors may then have none: a remainder spread over all is slower.
+  a.pairs_block = static_cast<int>(ceil_div(a.pairs, target.multiprocessors));
+  const int passes = (a.pairs_block + kGemvPairs - 1) / kGemvPairs;
   a.depth = std::min({depth, Shape::kDepthMax, passes * a.segments});
   if (a.depth < 1) return cudaErrorInvalidValue;
   const size_t shared = static_cast<size_t>(fixed + a.depth * Shape::kStage);
@@ -411,7 +417,8 @@ int gemv_launch(const CudaTarget& target, GemvArgs a, const GemvHeads& heads) {
           cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
       status != cudaSuccess)
     return status;
-  return launch(target, kernel, static_cast<unsigned>(blocks), gemv_threads(kTokenTiles), shared, a, heads);
+  return launch(target, kernel, static_cast<unsigned>(ceil_div(a.pairs, a.pairs_block)), gemv_threads(kTokenTiles),
+                shared, a, heads);
 }
 
 template <class Format>

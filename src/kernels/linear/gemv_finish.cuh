@@ -13,9 +13,8 @@ struct GemvArgs {
   const uint8_t* codes;
   int64_t row_bytes, groups_from;
   int rows, k, tokens;
-  int pairs;
-  int pairs_block, blocks_with_more;  // pairs of a block, and how many blocks, the first ones, have one more
-  int segments, depth;                // of a row, and how many stages are in flight
+  int pairs, pairs_block;  // of the weight, of a block
+  int segments, depth;     // of a row, and how many stages are in flight
   const void* x;
   int64_t x_stride;
   const float *gain, *scale, *token_scale, *bias;
