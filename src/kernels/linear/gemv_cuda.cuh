@@ -1,628 +1,424 @@
 // Products of up to 16 tokens: bound by reading the weight once, so the kernel is a stream of weights with tensor cores
-// at its end. One block a multiprocessor owns a range of output rows; its 8 warps take the columns in turn, so each
-// weight byte is read by one thread, and no two threads wait for each other until their sums meet.
+// at its end. One block a multiprocessor owns a range of output rows, and its warps have three tasks:
 //
-// - Stream: each thread copies 16-byte pieces of the rows it multiplies into its own places in shared memory
-// (cp.async),
-//   kDepth groups of tiles ahead. It begins before the kernel waits for the one in front of it, since weights depend
-//   on nothing: with programmatic dependent launch the memory never idles between two products.
-// - Product: mma m16n8k16, 16 rows by 8 tokens. Its k may be numbered freely as long as weight and x agree, so a
-// thread's
-//   piece holds neighbouring k, and rows need no other order than the file's.
-// - Rows come in pairs that meet in one thread: gate and up, or the two halves of a rotated head.
-// - x lies in shared memory as bf16 where it fits (always with a norm), else it is read a window ahead through level 1.
-// - RmsNorm is a factor a token: x * gain is multiplied, and the result scaled.
-// - Sums of the warps are added in fixed order: bits depend on neither the batch nor the run.
+// - Four copy: a stage is 512 bytes of 32 rows (16 pairs), of which each copies 8 rows into a ring in shared memory
+//   (cp.async). They begin before the kernel waits for the one in front of it, since weights depend on nothing, and let
+//   the next kernel start when their own last copies are under way: the next one's first copies then keep the memory
+//   busy while this one ends.
+// - Eight multiply: a stage is eight windows of 64 bytes of a row, one for each warp, and a warp prepares just the x of
+//   its own windows, so none waits for another. mma m16n8k16, 16 rows by 8 tokens: its k may be numbered freely as long
+//   as weight and x agree, so a thread's 16 bytes hold neighbouring k, and rows need no other order than the file's.
+// - Two or four finish: they have read all that the end needs when the sums of the eight arrive.
+//
+// Rows come in pairs that meet in one thread: gate and up, or the two halves of a rotated head. RmsNorm is a factor a
+// token: x * gain is multiplied, and the sums are scaled. Sums of the warps are added in fixed order: bits depend on
+// neither the batch nor the run.
 #pragma once
 
-#include <type_traits>
+#include <algorithm>
 
-#include "kernels/act/act_cuda.cuh"
-#include "kernels/common/cuda_f8.cuh"
-#include "kernels/common/cuda_launch.cuh"
-#include "kernels/linear/gemv_cuda_parts.h"
-#include "kernels/rope/rope_cuda.cuh"
+#include "kernels/linear/gemv_finish.cuh"
+#include "kernels/linear/gemv_formats.cuh"
+#include "kernels/linear/gemv_x.cuh"
 
 namespace bolide::cuda {
 
-inline constexpr int kGemvWarps = 8, kGemvThreads = kGemvWarps * kWarp;
-inline constexpr int kGemvTiles = 2;  // of a group: 8 pairs of rows each
+inline constexpr int kGemvCopiers = 4;
+constexpr int gemv_finishers(int token_tiles) { return 2 * token_tiles; }
+constexpr int gemv_threads(int token_tiles) {
+  return (kGemvWarps + kGemvCopiers + gemv_finishers(token_tiles)) * kWarp;
+}
+inline constexpr int kGemvPairs = 16, kGemvRows = 2 * kGemvPairs;  // of a stage
+inline constexpr int kGemvSegment = 512;                           // bytes of a row
 
-struct GemvArgs {
-  const uint8_t* codes;
-  int64_t row_bytes, groups_from;
-  uint32_t row_codes;  // pieces of 16 bytes of codes in a row
-  int rows, k, tokens;
-  int pairs, pairs_block;  // of the weight, of a block
-  const void* x;
-  int64_t x_stride;
-  const float *gain, *scale, *token_scale, *bias;
-  float eps;
-  bool x_shared;
-  GemvWork::Pairs kind;
-  Elementwise act;
-  const void* residual;
-  int64_t residual_stride;
-  bool residual_narrow, out_narrow;
-  void* out;
-  int64_t out_stride;
-};
+// Stages that are asked for and not there yet: what keeps the memory busy. With more of them, x would wait behind
+// weights that nobody wants yet.
+inline constexpr int kGemvPace = 3;
 
-// For kHeads.
-struct GemvHeads {
-  const int32_t* positions;
-  int heads, head_dim;
-  KvPools pools;
-  RopeParameters rope;
-};
-
-// Copies kBytes, of which the first `valid` exist and the others become zeros; all 16 past level 1.
-template <int kBytes>
-__device__ __forceinline__ void copy_async(void* shared, const void* global, int valid) {
-  const auto there = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
-  if constexpr (kBytes == 16) {
-    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(there), "l"(global), "r"(valid)
-                 : "memory");
+// Barriers in shared memory.
+__device__ __forceinline__ uint32_t shared_address(const void* p) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
+__device__ __forceinline__ void barrier_init(uint32_t barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+__device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
+  asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" ::"r"(barrier) : "memory");
+}
+__device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) {
+  NV_IF_ELSE_TARGET(
+      NV_PROVIDES_SM_90,
+      (asm volatile("{\n .reg .pred past;\nagain:\n mbarrier.try_wait.parity.shared.b64 past, [%0], %1;\n"
+                    " @!past bra again;\n}" ::"r"(barrier),
+                    "r"(parity) : "memory");),
+      (asm volatile("{\n .reg .pred past;\nagain:\n mbarrier.test_wait.parity.shared.b64 past, [%0], %1;\n"
+                    " @!past bra again;\n}" ::"r"(barrier),
+                    "r"(parity) : "memory");))
+}
+// Named barriers: of sums that are there (1, 2) and sums that are read (3, 4).
+template <int kTokenTiles, bool kWait>
+__device__ __forceinline__ void meet(int name) {
+  constexpr int kThreads = (kGemvWarps + gemv_finishers(kTokenTiles)) * kWarp;
+  if constexpr (kWait) {
+    asm volatile("bar.sync %0, %1;" ::"r"(name), "n"(kThreads) : "memory");
   } else {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(there), "l"(global), "n"(kBytes), "r"(valid)
-                 : "memory");
-  }
-}
-__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int kPending>
-__device__ __forceinline__ void wait_for_copies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
-}
-
-// c += a b of m16n8k16.
-template <class T>
-__device__ __forceinline__ void multiply_tile(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
-                                              uint32_t b0, uint32_t b1) {
-  if constexpr (sizeof(T) == sizeof(__half) && std::is_same_v<T, __half>) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-        "{%0, %1, %2, %3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-  } else {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-        "{%0, %1, %2, %3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+    asm volatile("bar.arrive %0, %1;" ::"r"(name), "n"(kThreads) : "memory");
   }
 }
 
-__device__ __forceinline__ uint32_t bits_of(__half2 pair) { return *reinterpret_cast<const uint32_t*>(&pair); }
-__device__ __forceinline__ __half2 halves_of(uint32_t bits) { return *reinterpret_cast<const __half2*>(&bits); }
-__device__ __forceinline__ uint32_t word_of(const uint4& v, int i) {
-  return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
-}
-
-// Formats. kChunks pieces of 8 neighbouring k belong to a thread in a window, piece j at chunk_k(j, t) from its start;
-// a piece is two steps of m16n8k16. X: what weights and x are multiplied as; codes are multiplied as f16, which holds
-// them exactly, and x is then scaled by a power of two (gemv_share_x). kGroupBytes: constants of a (row, window) in the
-// second plane.
-struct GemvBF16 {
-  using X = __nv_bfloat16;
-  static constexpr int kWindow = 32, kChunks = 1, kGroupBytes = 0, kBits = 16;
-  static __device__ __forceinline__ int chunk_k(int, int t) { return 8 * t; }
-
-  template <int kTokenTiles>
-  static __device__ __forceinline__ void multiply(float (&c)[kTokenTiles][4], const uint4& a, const uint4& b,
-                                                  const uint32_t*, const uint32_t*,
-                                                  const uint32_t (&x)[kTokenTiles][4 * kChunks]) {
-#pragma unroll
-    for (int n = 0; n < kTokenTiles; ++n) {
-      multiply_tile<X>(c[n], a.x, b.x, a.y, b.y, x[n][0], x[n][1]);
-      multiply_tile<X>(c[n], a.z, b.z, a.w, b.w, x[n][2], x[n][3]);
-    }
-  }
-};
-
-// Four codes of a word to two pairs of f16.
-struct DecodeF8E4M3 {
-  // Exponent and mantissa where f16 has them are the value times 2^-8, subnormal or not.
-  static __device__ __forceinline__ uint32_t shifted(uint32_t codes, uint32_t selector) {
-    const uint32_t spread = __byte_perm(codes, 0, selector);
-    return bits_of(__hmul2(halves_of((spread & 0x80008000u) | ((spread >> 1) & 0x3f803f80u)), __float2half2_rn(256.f)));
-  }
-  static __device__ __forceinline__ void word(uint32_t codes, uint32_t* low, uint32_t* high) {
-    NV_IF_ELSE_TARGET(
-        NV_PROVIDES_SM_89,
-        (asm("{ .reg .b16 l, h; mov.b32 {l, h}, %2; cvt.rn.f16x2.e4m3x2 %0, l; cvt.rn.f16x2.e4m3x2 %1, h; }" : "=r"(
-                 *low),
-             "=r"(*high) : "r"(codes));),
-        (*low = shifted(codes, 0x1404); *high = shifted(codes, 0x3424);))
-  }
-};
-struct DecodeInt8 {
-  // The code + 128 in the mantissa of 1024.
-  static __device__ __forceinline__ void word(uint32_t codes, uint32_t* low, uint32_t* high) {
-    const uint32_t unsigned_codes = codes ^ 0x80808080u;
-    const __half2 offset = __float2half2_rn(1152.f);
-    *low = bits_of(__hsub2(halves_of(__byte_perm(unsigned_codes, 0x64646464u, 0x4140)), offset));
-    *high = bits_of(__hsub2(halves_of(__byte_perm(unsigned_codes, 0x64646464u, 0x4342)), offset));
-  }
-};
-
-template <class Decode>
-struct GemvBytes {
-  using X = __half;
-  static constexpr int kWindow = 64, kChunks = 2, kGroupBytes = 0, kBits = 8;
-  static __device__ __forceinline__ int chunk_k(int j, int t) { return 16 * t + 8 * j; }
-
-  template <int kTokenTiles>
-  static __device__ __forceinline__ void multiply(float (&c)[kTokenTiles][4], const uint4& a, const uint4& b,
-                                                  const uint32_t*, const uint32_t*,
-                                                  const uint32_t (&x)[kTokenTiles][4 * kChunks]) {
-#pragma unroll
-    for (int s = 0; s < 4; ++s) {
-      uint32_t a0, a1, a2, a3;
-      Decode::word(word_of(a, s), &a0, &a2);
-      Decode::word(word_of(b, s), &a1, &a3);
-#pragma unroll
-      for (int n = 0; n < kTokenTiles; ++n) multiply_tile<X>(c[n], a0, a1, a2, a3, x[n][2 * s], x[n][2 * s + 1]);
-    }
-  }
-};
-
-// gemv_layout.h: word j of a piece has 8 codes of k = 32 j + 8 t .. + 7 in the order 0 2 4 6 1 3 5 7; a group's
-// constants are a f16 scale and a u8 zero point in 4 bytes.
-template <int kGroup>
-struct GemvW4 {
-  using X = __half;
-  static constexpr int kWindow = 128, kChunks = 4, kGroups = 128 / kGroup, kGroupBytes = 4 * kGroups, kBits = 4;
-  static constexpr int kPerGroup = 4 / kGroups;  // words
-  static __device__ __forceinline__ int chunk_k(int j, int t) { return 32 * j + 8 * t; }
-
-  // Eight codes less the zero point: in the mantissa of 1024, low nibbles as they are, high ones times 16.
-  static __device__ __forceinline__ void codes(uint32_t word, __half2 low_zero, __half2 high_zero, uint32_t (&out)[4]) {
-    const __half2 sixteenth = __float2half2_rn(0.0625f);
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      out[2 * i] = bits_of(__hsub2(halves_of((word & 0x000f000fu) | 0x64006400u), low_zero));
-      out[2 * i + 1] = bits_of(__hfma2(halves_of((word & 0x00f000f0u) | 0x64006400u), sixteenth, high_zero));
-      word >>= 8;
-    }
-  }
-  template <int kTokenTiles>
-  static __device__ __forceinline__ void multiply(float (&c)[kTokenTiles][4], const uint4& a, const uint4& b,
-                                                  const uint32_t* ga, const uint32_t* gb,
-                                                  const uint32_t (&x)[kTokenTiles][4 * kChunks]) {
-#pragma unroll
-    for (int group = 0; group < kGroups; ++group) {
-      // 1024 + zero and -(64 + zero).
-      const uint32_t zero_a = (ga[group] >> 16) * 0x00010001u, zero_b = (gb[group] >> 16) * 0x00010001u;
-      const __half2 low_a = halves_of(zero_a | 0x64006400u), low_b = halves_of(zero_b | 0x64006400u);
-      const __half2 high_a = halves_of((zero_a << 4) + 0xd400d400u), high_b = halves_of((zero_b << 4) + 0xd400d400u);
-      float sum[kTokenTiles][4] = {};
-#pragma unroll
-      for (int j = group * kPerGroup; j < (group + 1) * kPerGroup; ++j) {
-        uint32_t pa[4], pb[4];
-        codes(word_of(a, j), low_a, high_a, pa);
-        codes(word_of(b, j), low_b, high_b, pb);
-#pragma unroll
-        for (int s = 0; s < 2; ++s)
-#pragma unroll
-          for (int n = 0; n < kTokenTiles; ++n)
-            multiply_tile<X>(sum[n], pa[2 * s], pb[2 * s], pa[2 * s + 1], pb[2 * s + 1], x[n][4 * j + 2 * s],
-                             x[n][4 * j + 2 * s + 1]);
-      }
-      const float sa = __half2float(__ushort_as_half(static_cast<uint16_t>(ga[group]))),
-                  sb = __half2float(__ushort_as_half(static_cast<uint16_t>(gb[group])));
-#pragma unroll
-      for (int n = 0; n < kTokenTiles; ++n) {
-        c[n][0] = fmaf(sa, sum[n][0], c[n][0]), c[n][1] = fmaf(sa, sum[n][1], c[n][1]);
-        c[n][2] = fmaf(sb, sum[n][2], c[n][2]), c[n][3] = fmaf(sb, sum[n][3], c[n][3]);
-      }
-    }
-  }
-};
-
-// The two rows of pair `p` of a block that has the pairs [begin, end). kRows: the rows from 2 begin on, tile by tile,
-// the first of the pairs before the second.
-__device__ __forceinline__ void gemv_rows(const GemvArgs& a, const GemvHeads& h, int begin, int end, int p, int* low,
-                                          int* high) {
-  if (a.kind == GemvWork::Pairs::kRows) {
-    const int at = p - begin, tile = at / 8;
-    *low = min(2 * begin + at + 8 * tile, a.rows - 1);
-    *high = min(*low + max(min(8, end - begin - 8 * tile), 0), a.rows - 1);
-    return;
-  }
-  p = min(p, a.pairs - 1);
-  if (a.kind == GemvWork::Pairs::kHalves) {
-    *low = p, *high = p + a.pairs;
-    return;
-  }
-  const int half_dim = h.head_dim / 2, head = p / half_dim, i = p - head * half_dim, half = h.rope.half;
-  *low = head * h.head_dim + (i < half ? i : half + i);
-  *high = *low + (i < half ? half : half_dim - half);  // what is not rotated is paired as well
-}
-
-// What is done with the sums of a pair of rows for one token.
-__device__ __forceinline__ float gemv_residual(const GemvArgs& a, int token, int row) {
-  if (a.residual == nullptr) return 0;
-  const int64_t at = token * a.residual_stride + row;
-  return a.residual_narrow ? widen(static_cast<const __nv_bfloat16*>(a.residual)[at])
-                           : static_cast<const float*>(a.residual)[at];
-}
-__device__ __forceinline__ void gemv_store(const GemvArgs& a, int token, int row, float value) {
-  const int64_t at = token * a.out_stride + row;
-  if (a.out_narrow) {
-    static_cast<__nv_bfloat16*>(a.out)[at] = narrow<__nv_bfloat16>(value);
-  } else {
-    static_cast<float*>(a.out)[at] = value;
-  }
-}
-__device__ __forceinline__ void gemv_cache(const KvPools& pools, void* pool, int64_t element, float value) {
-  if (pools.dtype == DType::kBF16) {
-    static_cast<__nv_bfloat16*>(pool)[element] = narrow<__nv_bfloat16>(value);
-  } else if (pools.dtype == DType::kF32) {
-    static_cast<float*>(pool)[element] = value;
-  } else {
-    static_cast<F8E4M3*>(pool)[element] = narrow<F8E4M3>(value);
-  }
-}
-__device__ __forceinline__ void gemv_finish_heads(const GemvArgs& a, const GemvHeads& h, int token, int position,
-                                                  int64_t slot, int low, int high, float one, float two) {
-  const int head = low / h.head_dim, dim = low - head * h.head_dim, group = head - h.heads;
-  if (group < h.pools.kv_heads && dim < h.rope.half) {
-    int length = 0;
-    if (h.rope.kind != RopeParameters::Kind::kFixed)
-      length = h.rope.rope_length[sequence_of(h.rope.cu_tokens, h.rope.sequences, token)];
-    float c, s;
-    cos_sin(static_cast<float>(position) * frequency(h.rope, dim, length), &c, &s);
-    c *= h.rope.attention_factor, s *= h.rope.attention_factor;
-    const float rotated = fmaf(two, c, one * s);
-    one = fmaf(one, c, -(two * s));
-    two = rotated;
-  }
-  if (group < 0) {
-    gemv_store(a, token, low, one);
-    gemv_store(a, token, high, two);
-    return;
-  }
-  if (slot < 0) return;
-  const int g = group < h.pools.kv_heads ? group : group - h.pools.kv_heads;
-  const int64_t block = slot / h.pools.block_tokens, offset = slot - block * h.pools.block_tokens;
-  const int64_t element = ((block * h.pools.kv_heads + g) * h.pools.block_tokens + offset) * h.head_dim + dim;
-  void* pool = group < h.pools.kv_heads ? h.pools.k : h.pools.v;
-  gemv_cache(h.pools, pool, element, one);
-  gemv_cache(h.pools, pool, element + high - low, two);
-}
-
-// Elements between two tokens' x in shared memory: what keeps a warp's reads in different banks.
-template <class Format>
-__host__ __device__ constexpr int gemv_x_pitch(int k) {
-  return (k + Format::kWindow - 1) / Format::kWindow * Format::kWindow + (Format::kBits == 8 ? 8 : 32);
-}
-
-// What bf16 x is scaled by where it is multiplied as f16, which has more bits and less reach; beyond it is clamped.
-inline constexpr float kGemvF16Scale = 0x1p-4f;
-
-__device__ __forceinline__ uint32_t gemv_f16_pair(uint32_t bf16_pair) {
-  constexpr float kMost = 65504.f;
-  const float low = __uint_as_float(bf16_pair << 16) * kGemvF16Scale;
-  const float high = __uint_as_float(bf16_pair & 0xffff0000u) * kGemvF16Scale;
-  return bits_of(__floats2half2_rn(fminf(fmaxf(low, -kMost), kMost), fminf(fmaxf(high, -kMost), kMost)));
-}
-template <class X>
-__device__ __forceinline__ uint32_t gemv_pair(float low, float high) {
-  if constexpr (std::is_same_v<X, __half>) {
-    return bits_of(__floats2half2_rn(low, high));
-  } else {
-    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-    return *reinterpret_cast<const uint32_t*>(&pair);
-  }
-}
-
-// x of every token into shared memory, normalised if there is a gain. Every launch runs through this once, with cold
-// instruction caches: loops stay rolled.
-template <class Format>
-__device__ __forceinline__ void gemv_share_x(const GemvArgs& a, typename Format::X* there, float* partial) {
-  using X = typename Format::X;
-  const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int pitch = gemv_x_pitch<Format>(a.k), columns = pitch - (Format::kBits == 8 ? 8 : 32);
-  // Warps to a token, tokens at a time.
-  const int share = a.tokens > 4 ? 1 : a.tokens > 2 ? 2 : a.tokens > 1 ? 4 : 8, together = kGemvWarps / share;
-  const int part = warp % share;
-  if (a.gain == nullptr) {
-#pragma unroll 1
-    for (int token = warp / share; token < a.tokens; token += together) {
-      const auto* x = static_cast<const __nv_bfloat16*>(a.x) + token * a.x_stride;
-#pragma unroll 4
-      for (int k = (part * kWarp + lane) * 8; k < columns; k += share * kWarp * 8) {
-        uint4 v{};
-        if (k < a.k) v = load<uint4>(x + k);
-        if constexpr (std::is_same_v<X, __half>)
-          v = {gemv_f16_pair(v.x), gemv_f16_pair(v.y), gemv_f16_pair(v.z), gemv_f16_pair(v.w)};
-        store(there + token * pitch + k, v);
-      }
-    }
-    __syncthreads();
-    return;
-  }
-#pragma unroll 1
-  for (int token = warp / share; token < a.tokens; token += together) {
-    const auto* x = static_cast<const float*>(a.x) + token * a.x_stride;
-    float sum = 0;
-#pragma unroll 4
-    for (int k = (part * kWarp + lane) * 4; k < a.k; k += share * kWarp * 4) {
-      const auto v = load<float4>(x + k);
-      sum = fmaf(v.x, v.x, fmaf(v.y, v.y, fmaf(v.z, v.z, fmaf(v.w, v.w, sum))));
-    }
-    sum = warp_sum(sum);
-    if (lane == 0) partial[token * kGemvWarps + part] = sum;
-  }
-  __syncthreads();
-#pragma unroll 1
-  for (int token = warp / share; token < a.tokens; token += together) {
-    const auto* x = static_cast<const float*>(a.x) + token * a.x_stride;
-    float sum = 0;
-#pragma unroll 1
-    for (int i = 0; i < share; ++i) sum += partial[token * kGemvWarps + i];
-    const float factor = rsqrtf(sum / static_cast<float>(a.k) + a.eps);
-#pragma unroll 4
-    for (int k = (part * kWarp + lane) * 4; k < columns; k += share * kWarp * 4) {
-      uint2 packed{};
-      if (k < a.k) {
-        const auto v = load<float4>(x + k), gain = load<float4>(a.gain + k);
-        packed = {gemv_pair<X>(v.x * factor * gain.x, v.y * factor * gain.y),
-                  gemv_pair<X>(v.z * factor * gain.z, v.w * factor * gain.w)};
-      }
-      store(there + token * pitch + k, packed);
-    }
-  }
-  __syncthreads();
-}
-
-// Asks for a line in level 2.
-__device__ __forceinline__ void prefetch_line(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
-
-// A pass over the columns has one or two groups of two tiles of 8 pairs of rows in each window. A group is what is
-// copied, waited for and multiplied together, kDepth are in flight. All products are this one kernel, so that its
-// instructions stay in the cache from one to the next.
+// Shared memory: the ring, then x, sums, squares and factors, barriers.
 template <class Format>
 struct GemvShape {
-  static constexpr int kHalves = 2, kTiles = 2 * kHalves;
-  static constexpr int kDepth = 4;
-  static constexpr int kPlaces = kGemvThreads * kDepth * 4;
-  static_assert(kDepth % kHalves == 0);
-  static size_t shared_bytes(int tokens) {
-    return size_t{kPlaces} * (16 + Format::kGroupBytes) +
-           sizeof(float4) * kGemvWarps * kTiles * 8 * static_cast<size_t>((tokens + 1) / 2);
+  using X = typename Format::X;
+  // Rows of a stage lie 544 bytes apart, odd ones 32 further, so that neighbours are in different banks.
+  static constexpr int kCodes = kGemvRows * (kGemvSegment + 32);
+  static constexpr int kConstants = kGemvSegment / 64 * Format::kGroupWords * 4;
+  static constexpr int kConstantPitch = kConstants > 0 ? kConstants + 16 : 0;
+  static constexpr int kStage = kCodes + kGemvRows * kConstantPitch;
+  static constexpr int kSmall = 2 * kGemvWarps * kGemvTokensMax * 4 + 256;
+  static constexpr int kDepthMax = 16;
+  // x that does not fit and that needs no conversion: each lane's own pieces of some windows ahead. What is converted
+  // anyway is read a window ahead into registers: with a ring it is slower.
+  static constexpr bool kHasXRing = std::is_same_v<X, __nv_bfloat16>;
+  static constexpr int kWindowsAhead = 4, kXPieces = kGemvWarps * kWarp * 16;
+  template <int kTokenTiles>
+  static constexpr int kXRing = kHasXRing ? kWindowsAhead * kTokenTiles * Format::kChunks * kXPieces : 0;
+
+  static __host__ __device__ int x_bytes(int tokens, int k) {
+    return tokens * gemv_x_pitch<Format>(k) * static_cast<int>(sizeof(X));
   }
+  static __host__ __device__ int sums_bytes(int tokens) { return 2 * kGemvWarps * tokens * kGemvPairs * 8; }
 };
 
-// Bytes of each row that are asked for in level 2 behind those that fit shared memory, before the kernel may begin.
-#ifndef BOLIDE_GEMV_PREFETCH
-#define BOLIDE_GEMV_PREFETCH 1024
-#endif
-inline constexpr int kGemvPrefetch = BOLIDE_GEMV_PREFETCH;
+// 16 bytes, past level 1, or zeros.
+__device__ __forceinline__ void copy_async(uint32_t there, const void* from, bool exists) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(there), "l"(from), "r"(exists ? 16 : 0)
+               : "memory");
+}
+// Arrives when the thread's copies so far are there.
+__device__ __forceinline__ void barrier_arrive_copied(uint32_t barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier) : "memory");
+}
 
-template <class Format, int kTokenTiles>
-__global__ void __launch_bounds__(kGemvThreads, kTokenTiles == 1 ? 2 : 1)
-    gemv_kernel(const __grid_constant__ GemvArgs a, const __grid_constant__ GemvHeads heads) {
+// A warp that copies: some rows of each stage, 16 bytes a lane.
+template <class Format>
+__device__ __forceinline__ void gemv_copy(const GemvArgs& a, const GemvHeads& heads, uint32_t ring, uint32_t barriers,
+                                          int copier, int lane, int begin, int end) {
   using Shape = GemvShape<Format>;
-  using X = typename Format::X;
-  constexpr int kTiles = Shape::kTiles, kDepth = Shape::kDepth, kHalves = Shape::kHalves;
-  constexpr int kGroupWords = Format::kGroupBytes / 4;
-  extern __shared__ uint4 shared[];
-  __shared__ float partial[kGemvWarps * kTokenTiles * 8];
-  const int lane = static_cast<int>(threadIdx.x) % kWarp, g = lane / 4, t = lane % 4;
-  const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / kWarp, 0);  // so that it is known uniform
-  let_next_start();
-
-  // This thread's places: [depth][tile][row of the pair], then the same for constants, then sums, then x.
-  uint4* const queue = shared + warp * (kDepth * 4 * kWarp) + lane;
-  auto* const constants_base = reinterpret_cast<uint32_t*>(shared + Shape::kPlaces);
-  uint32_t* const constants = constants_base + (warp * (kDepth * 4 * kWarp) + lane) * kGroupWords;
-  auto* const sums = reinterpret_cast<float4*>(constants_base + Shape::kPlaces * kGroupWords);
-  const int token_pairs = (a.tokens + 1) / 2;
-  X* const x_shared = reinterpret_cast<X*>(sums + kGemvWarps * kTiles * 8 * token_pairs);
-
-  const int begin = static_cast<int>(blockIdx.x) * a.pairs_block;
-  const int end = min(begin + a.pairs_block, a.pairs);
-  const int halves = a.pairs_block > 16 ? 2 : 1, pass_pairs = 16 * halves;
-  const int passes = (end - begin + pass_pairs - 1) / pass_pairs;
-  const int windows = (a.k + Format::kWindow - 1) / Format::kWindow;
-  const int mine = (windows - warp + kGemvWarps - 1) / kGemvWarps;  // windows warp, warp + 8, ...
-
-  // Rows in units of 16 bytes, so that an address is one multiply-add.
-  int copy_pass = 0, copy_window = warp;
-  uint32_t row_at[kTiles][2];
-  const auto row_units = static_cast<uint32_t>(a.row_bytes / 16);
-  const auto find_rows = [&] {
-#pragma unroll
-    for (int tile = 0; tile < kTiles; ++tile) {
-      if (tile >= 2 * halves) break;
+  constexpr int kRows = kGemvRows / kGemvCopiers;
+  const int pieces =
+      Format::kGroupWords > 0 ? (a.k + Format::kWindow - 1) / Format::kWindow * 4 : (a.k * Format::kBits + 127) / 128;
+  const int passes = (end - begin + kGemvPairs - 1) / kGemvPairs, stages = passes * a.segments;
+  const auto row_pieces = static_cast<uint32_t>(a.row_bytes / 16);
+  const int first = copier * kRows;
+  const uint32_t place = ring + static_cast<uint32_t>(first * (kGemvSegment + 32) + lane * 16);
+  // Constants: kPieces of 16 bytes of a row, a lane has piece lane % kPieces of some rows.
+  constexpr int kPieces = Shape::kConstants > 0 ? Shape::kConstants / 16 : 1, kRowsAtOnce = kWarp / kPieces;
+  constexpr int kConstantCopies = Shape::kConstants > 0 ? (kRows + kRowsAtOnce - 1) / kRowsAtOnce : 0;
+  int slot = 0, segment = 0, pass = 0;
+  uint32_t parity = 1;
+  const int pace = min(kGemvPace, a.depth);
+  int arrived = 0;  // the stage that must be there before the next is asked for
+  uint32_t arrived_parity = 0;
+  const uint8_t *row[kRows], *constant_row[kConstantCopies + 1];
+  bool present = false;
+#pragma unroll 1
+  for (int i = 0; i < stages; ++i) {
+    if (segment == 0) {
+      const int r = first + lane % kRows;
       int low, high;
-      gemv_rows(a, heads, begin, end, begin + copy_pass * pass_pairs + tile * 8 + g, &low, &high);
-      row_at[tile][0] = static_cast<uint32_t>(low) * row_units;
-      row_at[tile][1] = static_cast<uint32_t>(high) * row_units;
-    }
-  };
-  const auto copy_group = [&](int half, int slot) {
-    if (copy_pass < passes && begin + copy_pass * pass_pairs + half * 16 < end) {
-      const uint32_t column = static_cast<uint32_t>(copy_window * 4 + t);
-      const bool exists = column < a.row_codes;
-      const uint32_t clamped = exists ? column : 0;
+      gemv_rows(a, heads, begin, end, begin + pass * kGemvPairs + r / 16 * 8 + r % 8, &low, &high);
+      const uint32_t at = static_cast<uint32_t>(r / 8 % 2 == 0 ? low : high) * row_pieces;
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int tile = half * 2 + i / 2, row = i % 2, place = slot * 4 + i;
-        copy_async<16>(queue + place * kWarp, a.codes + uint64_t{row_at[tile][row] + clamped} * 16, exists ? 16 : 0);
-        if constexpr (kGroupWords > 0) {
-          const uint8_t* group = a.codes + uint64_t{row_at[tile][row]} * 16 + a.groups_from;
-          copy_async<Format::kGroupBytes>(constants + place * kWarp * kGroupWords,
-                                          group + copy_window * Format::kGroupBytes, Format::kGroupBytes);
+      for (int j = 0; j < kRows; ++j)
+        row[j] = a.codes + (uint64_t{__shfl_sync(0xffffffffu, at, j)} + static_cast<uint32_t>(lane)) * 16;
+#pragma unroll
+      for (int j = 0; j < kConstantCopies; ++j)
+        constant_row[j] =
+            a.codes + uint64_t{__shfl_sync(0xffffffffu, at, min(j * kRowsAtOnce + lane / kPieces, kRows - 1))} * 16 +
+            a.groups_from + lane % kPieces * 16;
+      present = end - begin - pass * kGemvPairs > first / 16 * 8;
+      ++pass;
+    }
+    const bool exists = segment * kWarp + lane < pieces;
+    const uint32_t full = barriers + static_cast<uint32_t>(slot * 16);
+    if (i >= a.depth) barrier_wait(full + 8, parity);
+    if (i >= pace) {
+      barrier_wait(barriers + static_cast<uint32_t>(arrived * 16), arrived_parity);
+      if (++arrived == a.depth) arrived = 0, arrived_parity ^= 1u;
+    }
+    const uint32_t there = place + static_cast<uint32_t>(slot * Shape::kStage);
+    if (present) {
+#pragma unroll
+      for (int j = 0; j < kRows; ++j) {
+        copy_async(there + static_cast<uint32_t>(j * (kGemvSegment + 32) + j % 2 * 32), exists ? row[j] : a.codes,
+                   exists);
+        row[j] += kGemvSegment;
+      }
+      if constexpr (Shape::kConstants > 0) {
+        const bool is = (segment * kPieces + lane % kPieces) * 16 < static_cast<int>(a.row_bytes - a.groups_from);
+#pragma unroll
+        for (int j = 0; j < kConstantCopies; ++j) {
+          const int r = j * kRowsAtOnce + lane / kPieces;
+          if (kRows < kRowsAtOnce && r >= kRows) break;
+          copy_async(ring + static_cast<uint32_t>(slot * Shape::kStage + Shape::kCodes +
+                                                  (first + r) * Shape::kConstantPitch + lane % kPieces * 16),
+                     is ? constant_row[j] : a.codes, is);
+          constant_row[j] += Shape::kConstants;
         }
       }
     }
-    commit_copies();
-    if (half == halves - 1) {
-      copy_window += kGemvWarps;
-      if (copy_window >= windows) {
-        copy_window = warp, ++copy_pass;
-        find_rows();
-      }
-    }
-  };
-  find_rows();
-  if (mine <= 0) copy_pass = passes;
-#pragma unroll 1
-  for (int i = 0; i < kDepth; i += 2) {
-    copy_group(0, i);
-    if (halves == 1) {
-      copy_group(0, i + 1);
-    } else {
-      copy_group(1, i + 1);
+    barrier_arrive_copied(full);
+    if (i == stages - 1) let_next_start();
+    if (++segment == a.segments) segment = 0;
+    if (++slot == a.depth) slot = 0, parity ^= 1u;
+  }
+  asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
+template <class Format, int kTokenTiles, bool kShared>
+__global__ void __launch_bounds__(gemv_threads(kTokenTiles),
+                                  kTokenTiles == 1 && (kShared || GemvShape<Format>::kHasXRing) ? 2 : 1)
+    gemv_kernel(const __grid_constant__ GemvArgs a, const __grid_constant__ GemvHeads heads) {
+  using Shape = GemvShape<Format>;
+  using X = typename Format::X;
+  constexpr int kWords = 4 * Format::kChunks, kGroupWords = Format::kGroupWords;
+  constexpr bool kHalf = std::is_same_v<X, __half>;
+  extern __shared__ __align__(128) uint8_t shared[];
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / kWarp, 0);  // so that it is known uniform
+  auto* const x_shared = reinterpret_cast<X*>(shared + a.depth * Shape::kStage);
+  const int x_bytes = kShared ? Shape::x_bytes(a.tokens, a.k) : Shape::template kXRing<kTokenTiles>;
+  auto* const sums = reinterpret_cast<float2*>(reinterpret_cast<uint8_t*>(x_shared) + x_bytes);
+  auto* const squares = reinterpret_cast<float*>(reinterpret_cast<uint8_t*>(sums) + Shape::sums_bytes(a.tokens));
+  float* const factors = squares + kGemvWarps * kGemvTokensMax;
+  const uint32_t barriers = shared_address(factors + kGemvWarps * kGemvTokensMax);  // full, empty of each stage
+  const int begin = static_cast<int>(blockIdx.x) * a.pairs_block, end = min(begin + a.pairs_block, a.pairs);
+  const int passes = (end - begin + kGemvPairs - 1) / kGemvPairs;
+
+  if (warp == kGemvWarps) {
+    if (lane < a.depth) {
+      barrier_init(barriers + static_cast<uint32_t>(lane * 16), kGemvCopiers * kWarp);
+      barrier_init(barriers + static_cast<uint32_t>(lane * 16 + 8), kGemvWarps);
     }
   }
-  // What x and the epilogue will want: no kernel writes it.
-  if (a.gain != nullptr) {
-#pragma unroll 1
-    for (int k = static_cast<int>(threadIdx.x) * 32; k < a.k; k += kGemvThreads * 32) prefetch_line(a.gain + k);
-  }
-  if (a.scale != nullptr || a.bias != nullptr) {
-#pragma unroll 1
-    for (int i = static_cast<int>(threadIdx.x) * 16; i < end - begin; i += kGemvThreads * 16) {
-      int low, high;
-      gemv_rows(a, heads, begin, end, begin + i, &low, &high);
-      if (a.scale != nullptr) prefetch_line(a.scale + low), prefetch_line(a.scale + high);
-      if (a.bias != nullptr) prefetch_line(a.bias + low), prefetch_line(a.bias + high);
-    }
+  __syncthreads();
+
+  constexpr int kFinishers = gemv_finishers(kTokenTiles);
+  if (warp >= kGemvWarps + kFinishers) {
+    gemv_copy<Format>(a, heads, shared_address(shared), barriers, warp - kGemvWarps - kFinishers, lane, begin, end);
+    return;
   }
 
-  wait_for_previous();
-  if (a.x_shared) gemv_share_x<Format>(a, x_shared, partial);
+  if (warp >= kGemvWarps) {  // finish
+    constexpr int kTokensAtOnce = kFinishers * kWarp / kGemvPairs;
+    const int thread = (warp - kGemvWarps) * kWarp + lane, in_pass = thread % kGemvPairs;
+    GemvUnit unit{};
+    unit.find(a, heads, begin, end, begin + in_pass, thread / kGemvPairs);
+    wait_for_previous();
+#pragma unroll 1
+    for (int pass = 0, from = 0; pass < passes;) {
+      const int half = pass % 2;
+      unit.read(a, heads);
+      if (from == 0) meet<kTokenTiles, true>(1 + half);
+      if (unit.exists) {
+        float norm = 1;
+        if (a.gain != nullptr) {
+          float sum = 0;
+#pragma unroll
+          for (int i = 0; i < kGemvWarps; ++i) sum += squares[i * kGemvTokensMax + unit.token];
+          norm = rsqrtf(sum / static_cast<float>(a.k) + a.eps);
+        }
+        float2 sum{};
+#pragma unroll
+        for (int i = 0; i < kGemvWarps; ++i) {
+          const float2 more = sums[((half * kGemvWarps + i) * a.tokens + unit.token) * kGemvPairs + in_pass];
+          sum.x += more.x, sum.y += more.y;
+        }
+        unit.finish(a, heads, {sum.x * norm, sum.y * norm});
+      }
+      from += kTokensAtOnce;
+      if (from >= a.tokens) {
+        if (pass + 2 < passes) meet<kTokenTiles, false>(3 + half);
+        ++pass, from = 0;
+      }
+      if (pass < passes) {
+        unit = {};
+        unit.find(a, heads, begin, end, begin + pass * kGemvPairs + in_pass, from + thread / kGemvPairs);
+      }
+    }
+    return;
+  }
+
+  // Multiply.
+  const int g = lane / 4, t = lane % 4;
+  if constexpr (kShared) {
+    if (a.gain != nullptr) {
+      const GemvShareX<Format, true> share(a, warp, lane);
+      wait_for_previous();
+      share.run(x_shared, squares + warp * kGemvTokensMax, factors + warp * kGemvTokensMax);
+    } else {
+      const GemvShareX<Format, false> share(a, warp, lane);
+      wait_for_previous();
+      share.run(x_shared, squares + warp * kGemvTokensMax, factors + warp * kGemvTokensMax);
+    }
+  } else {
+    wait_for_previous();
+  }
   // Columns of tokens that do not exist are products of some other token, and are not stored.
   int64_t x_at[kTokenTiles];
 #pragma unroll
   for (int n = 0; n < kTokenTiles; ++n)
-    x_at[n] = min(n * 8 + g, a.tokens - 1) * (a.x_shared ? int64_t{gemv_x_pitch<Format>(a.k)} : a.x_stride);
-
-  int slot = 0;
-  for (int pass = 0; pass < passes; ++pass) {
-    float c[kTiles][kTokenTiles][4] = {};
-#pragma unroll 1
-    for (int window = warp; window < windows; window += kGemvWarps) {
-      uint32_t x[kTokenTiles][4 * Format::kChunks];
+    x_at[n] = min(n * 8 + g, a.tokens - 1) * (kShared ? int64_t{gemv_x_pitch<Format>(a.k)} : a.x_stride);
+  // Of a segment, or from a place in the ring, where each lane has places of its own.
+  constexpr bool kRing = !kShared && Shape::kHasXRing, kDirect = !kShared && !Shape::kHasXRing;
+  const auto read_x = [&](int at, uint4(&v)[kTokenTiles][Format::kChunks]) {
+#pragma unroll
+    for (int n = 0; n < kTokenTiles; ++n)
+#pragma unroll
+      for (int j = 0; j < Format::kChunks; ++j) {
+        const int k = (at * kGemvWarps + warp) * Format::kWindow + Format::chunk_k(j, t);
+        if constexpr (kShared) {
+          v[n][j] = load<uint4>(x_shared + static_cast<int>(x_at[n]) + k);
+        } else if constexpr (kDirect) {
+          v[n][j] = {};
+          if (k < a.k)
+            v[n][j] = __ldcg(reinterpret_cast<const uint4*>(static_cast<const __nv_bfloat16*>(a.x) + x_at[n] + k));
+        } else {
+          v[n][j] = load<uint4>(reinterpret_cast<const uint8_t*>(x_shared) + (warp * kWarp + lane) * 16 +
+                                ((at * kTokenTiles + n) * Format::kChunks + j) * Shape::kXPieces);
+        }
+      }
+  };
+  int x_slot = 0, x_segment = 0, x_left = passes * a.segments;
+  const uint32_t x_place = shared_address(x_shared) + static_cast<uint32_t>(warp * kWarp + lane) * 16;
+  const auto ask_for_x = [&] {
+    if (x_left > 0) {
+      --x_left;
 #pragma unroll
       for (int n = 0; n < kTokenTiles; ++n)
 #pragma unroll
         for (int j = 0; j < Format::kChunks; ++j) {
-          // Beyond the row, weights are zeros and x is any that exists.
-          const int k = min(window * Format::kWindow + Format::chunk_k(j, t), a.k - 8);
-          uint4 v;
-          if (a.x_shared) {
-            v = load<uint4>(x_shared + static_cast<int>(x_at[n]) + k);
-          } else {
-            v = __ldcg(reinterpret_cast<const uint4*>(static_cast<const __nv_bfloat16*>(a.x) + x_at[n] + k));
-            if constexpr (std::is_same_v<X, __half>)
-              v = {gemv_f16_pair(v.x), gemv_f16_pair(v.y), gemv_f16_pair(v.z), gemv_f16_pair(v.w)};
-          }
-#pragma unroll
-          for (int e = 0; e < 4; ++e) x[n][4 * j + e] = word_of(v, e);
+          const int k = (x_segment * kGemvWarps + warp) * Format::kWindow + Format::chunk_k(j, t);
+          const auto* const x = static_cast<const __nv_bfloat16*>(a.x) + x_at[n];
+          copy_async(
+              x_place + static_cast<uint32_t>(((x_slot * kTokenTiles + n) * Format::kChunks + j) * Shape::kXPieces),
+              k < a.k ? x + k : x, k < a.k);
         }
-#pragma unroll
-      for (int half = 0; half < kHalves; ++half) {
-        if (half >= halves) break;
-        wait_for_copies<kDepth - 1>();
-        if (begin + pass * pass_pairs + half * 16 < end) {
-#pragma unroll
-          for (int i = 0; i < 2; ++i) {  // a tile that does not exist is computed, and not stored
-            const int place = slot * 4 + 2 * i;
-            const uint4 low = queue[place * kWarp], high = queue[(place + 1) * kWarp];
-            uint32_t low_group[kGroupWords + 1], high_group[kGroupWords + 1];
-#pragma unroll
-            for (int word = 0; word < kGroupWords; ++word) {
-              low_group[word] = constants[place * kWarp * kGroupWords + word];
-              high_group[word] = constants[(place + 1) * kWarp * kGroupWords + word];
-            }
-            Format::template multiply<kTokenTiles>(c[half * 2 + i], low, high, low_group, high_group, x);
-          }
-        }
-        copy_group(half, slot);
-        slot = slot + 1 == kDepth ? 0 : slot + 1;
+      if (++x_segment == a.segments) x_segment = 0;
+    }
+    asm volatile("cp.async.commit_group;" ::: "memory");
+    if (++x_slot == Shape::kWindowsAhead) x_slot = 0;
+  };
+
+  const uint8_t* const mine = shared + g * (kGemvSegment + 32) + g % 2 * 32 + warp * 64 + t * 16;
+  const uint8_t* const constants = shared + Shape::kCodes + g * Shape::kConstantPitch + warp * 4 * kGroupWords;
+  const int units = (a.k * Format::kBits + 127) / 128;  // 16 bytes of a row
+  int slot = 0;
+  uint32_t parity = 0;
+  uint4 next[kTokenTiles][Format::kChunks];
+  if constexpr (kRing) {
+#pragma unroll 1
+    for (int i = 0; i < Shape::kWindowsAhead; ++i) ask_for_x();
+  }
+  if constexpr (kDirect) read_x(0, next);
+#pragma unroll 1
+  for (int pass = 0; pass < passes; ++pass) {
+    float c[2][kTokenTiles][4] = {};
+#pragma unroll 1
+    for (int segment = 0; segment < a.segments; ++segment) {
+      const int unit = (segment * kGemvWarps + warp) * 4;
+      uint32_t x[kTokenTiles][kWords];
+      if constexpr (kShared) {
+        if (unit < units) read_x(segment, next);
+      } else if constexpr (kRing) {
+        asm volatile("cp.async.wait_group %0;" ::"n"(Shape::kWindowsAhead - 1) : "memory");
+        read_x(x_slot, next);
+        ask_for_x();
       }
+#pragma unroll
+      for (int n = 0; n < kTokenTiles; ++n)
+#pragma unroll
+        for (int i = 0; i < kWords; ++i) {
+          const uint32_t word = word_of(next[n][i / 4], i % 4);
+          if constexpr (kShared || !kHalf) {
+            x[n][i] = word;
+          } else {
+            x[n][i] = gemv_f16_pair(word, kGemvF16Scale<Format> * (i % 2 == 0 ? 1.f : Format::kOddScale));
+          }
+        }
+      if constexpr (kDirect) read_x(segment + 1 == a.segments ? 0 : segment + 1, next);
+      const uint32_t full = barriers + static_cast<uint32_t>(slot * 16);
+      if (unit < units) {
+        barrier_wait(full, parity);
+        const uint8_t* const stage = mine + slot * Shape::kStage;
+        const uint8_t* const stage_constants = constants + slot * Shape::kStage;
+        typename Format::template Sums<kTokenTiles> x_sums;
+        Format::template sum_x<kTokenTiles>(x_sums, x);
+#pragma unroll
+        for (int tile = 0; tile < 2; ++tile) {  // one that does not exist is computed, and not stored
+          uint4 row[2];
+          uint32_t group[2][kGroupWords + 1];
+#pragma unroll
+          for (int i = 0; i < 2; ++i) {
+            row[i] = load<uint4>(stage + (tile * 16 + i * 8) * (kGemvSegment + 32));
+#pragma unroll
+            for (int word = 0; word < kGroupWords; ++word)
+              group[i][word] = load<uint32_t>(stage_constants + (tile * 16 + i * 8) * Shape::kConstantPitch + word * 4);
+          }
+          Format::template multiply<kTokenTiles>(c[tile], row[0], row[1], group[0], group[1], x, x_sums);
+        }
+      }
+      __syncwarp();
+      if (lane == 0) barrier_arrive(full + 8);
+      if (++slot == a.depth) slot = 0, parity ^= 1u;
     }
 
-    // Sums lie [warp][tile][token tile and pair][g].
-    if (pass > 0) __syncthreads();  // those of before are read
+    const int half = pass % 2;
+    if (pass >= 2) meet<kTokenTiles, true>(3 + half);
+    float2* const there = sums + static_cast<int64_t>(half * kGemvWarps + warp) * a.tokens * kGemvPairs + g;
 #pragma unroll
-    for (int tile = 0; tile < kTiles; ++tile)
+    for (int n = 0; n < kTokenTiles; ++n)
 #pragma unroll
-      for (int n = 0; n < kTokenTiles; ++n) {
-        const float(&v)[4] = c[tile][n];
-        if (n * 4 + t < token_pairs)
-          sums[((warp * kTiles + tile) * token_pairs + n * 4 + t) * 8 + g] = {v[0], v[1], v[2], v[3]};
+      for (int i = 0; i < 2; ++i) {
+        const int token = n * 8 + 2 * t + i;
+        if (token >= a.tokens) continue;
+        float factor = Format::kSumScale / kGemvF16Scale<Format>;
+        if constexpr (kShared) factor = factors[warp * kGemvTokensMax + token];
+        if constexpr (!kHalf) factor = 1;
+#pragma unroll
+        for (int tile = 0; tile < 2; ++tile)
+          there[token * kGemvPairs + tile * 8] = {c[tile][n][i] * factor, c[tile][n][i + 2] * factor};
       }
-    // A thread has one pair of rows and two tokens.
-    const int unit = static_cast<int>(threadIdx.x), units = kTiles * token_pairs * 8;
-    const int tile = unit / (8 * token_pairs), token = (unit / 8 - tile * token_pairs) * 2;
-    const int p = begin + pass * pass_pairs + tile * 8 + unit % 8;
-    const bool exists = tile < 2 * halves && p < end;
-    int low = 0, high = 0;
-    float low_scale = 1, high_scale = 1, low_bias = 0, high_bias = 0, residual[2][2] = {};
-    int position[2] = {};
-    int64_t cache_slot[2] = {};
-    if (exists) {
-      gemv_rows(a, heads, begin, end, p, &low, &high);
-      if (a.scale != nullptr) low_scale = a.scale[low], high_scale = a.scale[high];
-      if (a.bias != nullptr) low_bias = a.bias[low], high_bias = a.bias[high];
-      if (a.kind == GemvWork::Pairs::kHeads) {
-#pragma unroll
-        for (int i = 0; i < 2; ++i)
-          if (token + i < a.tokens)
-            position[i] = heads.positions[token + i], cache_slot[i] = heads.pools.slots[token + i];
-      } else if (a.residual != nullptr) {
-#pragma unroll
-        for (int i = 0; i < 2; ++i)
-          if (token + i < a.tokens)
-            residual[i][0] = gemv_residual(a, token + i, low), residual[i][1] = gemv_residual(a, token + i, high);
-      }
-    }
-    __syncthreads();
-    if (!exists) continue;
-    float4 sum{};
-#pragma unroll
-    for (int i = 0; i < kGemvWarps; ++i) {
-      const float4 more = sums[i * units + unit];
-      sum.x += more.x, sum.y += more.y, sum.z += more.z, sum.w += more.w;
-    }
-    const float factor = std::is_same_v<X, __half> && a.gain == nullptr ? 1.f / kGemvF16Scale : 1.f;
-#pragma unroll 1
-    for (int i = 0; i < 2 && token + i < a.tokens; ++i) {
-      const float of_token = a.token_scale != nullptr ? factor * a.token_scale[token + i] : factor;
-      const float one = fmaf(sum.x * of_token, low_scale, low_bias);
-      const float two = fmaf(sum.z * of_token, high_scale, high_bias);
-      if (a.kind == GemvWork::Pairs::kRows) {
-        // The last block's second row may not exist: it is then the same as the last that does.
-        gemv_store(a, token + i, low, one + residual[0][0]);
-        if (high != low) gemv_store(a, token + i, high, two + residual[0][1]);
-      } else if (a.kind == GemvWork::Pairs::kHalves) {
-        gemv_store(a, token + i, low, activate(a.act, one) * two);
-      } else {
-        gemv_finish_heads(a, heads, token + i, position[0], cache_slot[0], low, high, one, two);
-      }
-      // Registers have no index: the second token's become the first's.
-      sum.x = sum.y, sum.z = sum.w;
-      residual[0][0] = residual[1][0], residual[0][1] = residual[1][1];
-      position[0] = position[1], cache_slot[0] = cache_slot[1];
-    }
+    meet<kTokenTiles, false>(1 + half);
   }
 }
 
-template <class Format, int kTokenTiles>
-int gemv_launch(const CudaTarget& target, const GemvArgs& a, const GemvHeads& heads) {
-  const size_t shared = GemvShape<Format>::shared_bytes(a.tokens) +
-                        (a.x_shared ? sizeof(typename Format::X) * a.tokens * gemv_x_pitch<Format>(a.k) : 0);
-  const auto kernel = gemv_kernel<Format, kTokenTiles>;
+template <class Format, int kTokenTiles, bool kShared>
+int gemv_launch(const CudaTarget& target, GemvArgs a, const GemvHeads& heads) {
+  using Shape = GemvShape<Format>;
+  const int fixed =
+      (kShared ? Shape::x_bytes(a.tokens, a.k) : Shape::template kXRing<kTokenTiles>)+Shape::sums_bytes(a.tokens) +
+      Shape::kSmall;
+  // Two blocks to a multiprocessor, one of this kernel and one of the next, if registers allow it and if that leaves a
+  // ring worth the name.
+  constexpr int kHalfOfShared = (228 - 2) / 2 << 10, kFewest = 3;
+  const bool half = kTokenTiles == 1 || !Shape::kHasXRing;
+  int depth = half ? (kHalfOfShared - fixed) / Shape::kStage : 0;
+  if (depth < kFewest) depth = (static_cast<int>(target.shared_bytes_block) - fixed) / Shape::kStage;
+  // Whole pairs evenly, though some multiprocessors may then have none: a remainder spread over all is slower.
+  a.pairs_block = static_cast<int>(ceil_div(a.pairs, target.multiprocessors));
+  const int passes = (a.pairs_block + kGemvPairs - 1) / kGemvPairs;
+  a.depth = std::min({depth, Shape::kDepthMax, passes * a.segments});
+  if (a.depth < 1) return cudaErrorInvalidValue;
+  const size_t shared = static_cast<size_t>(fixed + a.depth * Shape::kStage);
+  const auto kernel = gemv_kernel<Format, kTokenTiles, kShared>;
   if (const auto status =
           cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
       status != cudaSuccess)
     return status;
-  return launch(target, kernel, static_cast<unsigned>(ceil_div(a.pairs, a.pairs_block)), kGemvThreads, shared, a,
-                heads);
+  return launch(target, kernel, static_cast<unsigned>(ceil_div(a.pairs, a.pairs_block)), gemv_threads(kTokenTiles),
+                shared, a, heads);
 }
 
 template <class Format>
@@ -630,15 +426,13 @@ int gemv_as(const CudaTarget& target, const GemvWork& work) {
   const GemvWeight& w = work.weight;
   GemvArgs a{};
   a.codes = static_cast<const uint8_t*>(w.codes), a.row_bytes = w.row_bytes, a.groups_from = w.groups_from;
-  a.row_codes = static_cast<uint32_t>(Format::kGroupBytes > 0 ? ceil_div(w.k, Format::kWindow) * 4
-                                                              : ceil_div(w.k * Format::kBits, 128));
   a.rows = static_cast<int>(w.rows), a.k = static_cast<int>(w.k), a.tokens = static_cast<int>(work.x.rows);
+  a.segments = static_cast<int>(ceil_div(w.k, Format::kWindow * kGemvWarps));
   const bool plain = work.pairs == GemvWork::Pairs::kRows;
   a.pairs = static_cast<int>(plain ? ceil_div(w.rows, 2) : w.rows / 2);
-  a.pairs_block = static_cast<int>(ceil_div(a.pairs, target.multiprocessors));
+  if (a.pairs == 0) return cudaSuccess;
   a.x = work.x.data, a.x_stride = work.x.stride;
   a.gain = work.gain, a.eps = work.eps, a.scale = work.scale, a.token_scale = work.token_scale, a.bias = work.bias;
-  a.x_shared = gemv_shares_x(work);
   a.kind = work.pairs, a.act = work.act;
   a.residual = work.residual.data, a.residual_stride = work.residual.stride;
   a.residual_narrow = work.residual.dtype == DType::kBF16, a.out_narrow = work.out.dtype == DType::kBF16;
@@ -646,7 +440,10 @@ int gemv_as(const CudaTarget& target, const GemvWork& work) {
   GemvHeads heads{};
   if (work.pairs == GemvWork::Pairs::kHeads)
     heads = {work.positions, work.heads, work.head_dim, work.pools, *work.rope};
-  return a.tokens > 8 ? gemv_launch<Format, 2>(target, a, heads) : gemv_launch<Format, 1>(target, a, heads);
+  const bool shares = gemv_shares_x(work);
+  if (a.tokens > 8)
+    return shares ? gemv_launch<Format, 2, true>(target, a, heads) : gemv_launch<Format, 2, false>(target, a, heads);
+  return shares ? gemv_launch<Format, 1, true>(target, a, heads) : gemv_launch<Format, 1, false>(target, a, heads);
 }
 
 }  // namespace bolide::cuda

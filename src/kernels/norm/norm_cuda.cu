@@ -1,5 +1,7 @@
-// A block a norm, of as few threads as its length can use; later passes over the row come from L1. How many threads
-// share a row, and so the order of a sum, depends on the row's length and alignment alone.
+// A block a norm, of as few threads as its length can use. A thread's first pack stays in its registers, and its gains
+// are there before the row is: a decode step's single row is bound by latency. Passes over the other packs of long rows
+// come from L1. How many threads share a row, and so the order of a sum, depends on the row's length and alignment
+// alone.
 #include <type_traits>
 
 #include "kernels/common/cuda_launch.cuh"
@@ -7,6 +9,8 @@
 
 namespace bolide::cuda {
 namespace {
+
+constexpr int kThreadsMax = 1024;
 
 // A matrix; block (x, y) has `count` elements from column y * count of row x.
 template <class T>
@@ -37,51 +41,50 @@ __device__ __forceinline__ float inverse_root(float squares, int count, float ep
 
 // x of type X, residual and total of type R, result of type O.
 template <class X, class R, class O, int kCount, bool kAdd>
-__global__ void rms_rows(Rows<const X> xs, Rows<const R> residuals, const float* weight, float eps, int count,
-                         Rows<R> totals, Rows<O> outs) {
+__global__ void __launch_bounds__(kThreadsMax) rms_rows(Rows<const X> xs, Rows<const R> residuals, const float* weight,
+                                                        float eps, int count, Rows<R> totals, Rows<O> outs) {
+  using Total = std::conditional_t<kAdd, R, X>;
   __shared__ float scratch[kWarp];
+  const int first = static_cast<int>(threadIdx.x) * kCount, step = static_cast<int>(blockDim.x) * kCount;
+  let_next_start();
+  Pack<float, kCount> gains{};
+  if (first < count) gains = load<Pack<float, kCount>>(weight + first);
   wait_for_previous();
   const X* x = xs.mine(count);
-  const R* total = nullptr;
+  Pack<Total, kCount> total{};
   float squares = 0;
-  if constexpr (kAdd) {
-    const R* residual = residuals.mine(count);
-    R* sums = totals.mine(count);
-    for_packs<kCount>(count, [&](int i) {
-      const auto a = load<Pack<X, kCount>>(x + i);
-      const auto b = load<Pack<R, kCount>>(residual + i);
-      Pack<R, kCount> sum;
+  // Backwards: the first pack is what stays.
+#pragma unroll 1
+  for (int i = first + (count - 1 - first) / step * step; i >= first; i -= step) {
+    if (first >= count) break;
+    const auto a = load<Pack<X, kCount>>(x + i);
+    if constexpr (kAdd) {
+      const auto b = load<Pack<R, kCount>>(residuals.mine(count) + i);
 #pragma unroll
-      for (int j = 0; j < kCount; ++j) {
-        sum.value[j] = narrow<R>(widen(a.value[j]) + widen(b.value[j]));
-        squares = fmaf(widen(sum.value[j]), widen(sum.value[j]), squares);
-      }
-      store(sums + i, sum);
-    });
-    total = sums;  // each thread reads back what it wrote
-  } else {
-    for_packs<kCount>(count, [&](int i) {
-      const auto a = load<Pack<X, kCount>>(x + i);
+      for (int j = 0; j < kCount; ++j) total.value[j] = narrow<R>(widen(a.value[j]) + widen(b.value[j]));
+      store(totals.mine(count) + i, total);
+    } else {
+      total = a;
+    }
 #pragma unroll
-      for (int j = 0; j < kCount; ++j) squares = fmaf(widen(a.value[j]), widen(a.value[j]), squares);
-    });
+    for (int j = 0; j < kCount; ++j) squares = fmaf(widen(total.value[j]), widen(total.value[j]), squares);
   }
   const float scale = inverse_root(block_sum(squares, scratch), count, eps);
-  let_next_start();
-  O* out = outs.mine(count);
-  const auto scaled = [&](const auto* from) {
-    for_packs<kCount>(count, [&](int i) {
-      const auto a = load<Pack<std::remove_cvref_t<decltype(*from)>, kCount>>(from + i);
-      Pack<O, kCount> result;
+#pragma unroll 1
+  for (int i = first; i < count; i += step) {
+    if (i != first) {
+      gains = load<Pack<float, kCount>>(weight + i);
+      // Each thread reads back what it wrote.
+      if constexpr (kAdd) {
+        total = load<Pack<Total, kCount>>(totals.mine(count) + i);
+      } else {
+        total = load<Pack<Total, kCount>>(x + i);
+      }
+    }
+    Pack<O, kCount> result;
 #pragma unroll
-      for (int j = 0; j < kCount; ++j) result.value[j] = narrow<O>(widen(a.value[j]) * scale * weight[i + j]);
-      store(out + i, result);
-    });
-  };
-  if constexpr (kAdd) {
-    scaled(total);
-  } else {
-    scaled(x);
+    for (int j = 0; j < kCount; ++j) result.value[j] = narrow<O>(widen(total.value[j]) * scale * gains.value[j]);
+    store(outs.mine(count) + i, result);
   }
 }
 
@@ -119,7 +122,7 @@ __global__ void layer_rows(Rows<const T> xs, const float* weight, const float* b
 
 unsigned threads_of(int64_t count, int pack) {
   const int64_t threads = ceil_div(ceil_div(count, pack), kWarp) * kWarp;
-  return static_cast<unsigned>(threads < 1024 ? threads : 1024);
+  return static_cast<unsigned>(threads < kThreadsMax ? threads : kThreadsMax);
 }
 
 template <class X, class R, class O, int kCount>
@@ -150,12 +153,13 @@ bool packs(int64_t count, int64_t group, const Matrices&... matrices) {
 
 using B = __nv_bfloat16;
 
-// f.operator()<X, R, O, elements that a thread moves at once>(): 16 bytes of the widest type.
+// f.operator()<X, R, O, elements that a thread moves at once>(): a pack of 16-bit elements has 16 bytes.
 template <class X, class R, class O, class F, class... Matrices>
-int dispatch_pack(F&& f, int64_t group, const Matrices&... matrices) {
-  constexpr int kCount = sizeof(X) + sizeof(R) + sizeof(O) == 6 ? 8 : 4;
-  return packs(kCount, group, matrices...) ? f.template operator()<X, R, O, kCount>()
-                                           : f.template operator()<X, R, O, 1>();
+int dispatch_pack(F&& f, const void* weight, int64_t group, const Matrices&... matrices) {
+  constexpr int kCount = 8;
+  return is_aligned(weight, 0, kCount * 4) && packs(kCount, group, matrices...)
+             ? f.template operator()<X, R, O, kCount>()
+             : f.template operator()<X, R, O, 1>();
 }
 
 }  // namespace
@@ -166,7 +170,7 @@ int rms_norm(const CudaTarget& target, const CudaMatrix& x, const CudaMatrix& re
     return rms_as<X, R, O, kCount>(target, x, residual, weight, eps, group, total, out);
   };
   const auto of = [&]<class X, class R, class O>() {
-    return dispatch_pack<X, R, O>(run, group, x, residual, total, out);
+    return dispatch_pack<X, R, O>(run, weight, group, x, residual, total, out);
   };
   const bool narrow_x = x.dtype == DType::kBF16, narrow_out = out.dtype == DType::kBF16;
   // Without a residual its type is that of x.
@@ -187,9 +191,10 @@ int layer_norm(const CudaTarget& target, const CudaMatrix& x, const float* weigh
   };
   const bool narrow_out = out.dtype == DType::kBF16;
   if (x.dtype == DType::kBF16)
-    return narrow_out ? dispatch_pack<B, B, B>(run, x.cols, x, out) : dispatch_pack<B, B, float>(run, x.cols, x, out);
-  return narrow_out ? dispatch_pack<float, float, B>(run, x.cols, x, out)
-                    : dispatch_pack<float, float, float>(run, x.cols, x, out);
+    return narrow_out ? dispatch_pack<B, B, B>(run, weight, x.cols, x, out)
+                      : dispatch_pack<B, B, float>(run, weight, x.cols, x, out);
+  return narrow_out ? dispatch_pack<float, float, B>(run, weight, x.cols, x, out)
+                    : dispatch_pack<float, float, float>(run, weight, x.cols, x, out);
 }
 
 }  // namespace bolide::cuda

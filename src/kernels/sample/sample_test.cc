@@ -188,27 +188,65 @@ TEST(Sample, AllKernelsMatchTheOracle) {
 TEST(Sample, LargeOnDevice) {
   if (!testing::runs_on_device()) GTEST_SKIP() << "needs a GPU";
   const uint64_t first = std::random_device{}();
-  for (uint64_t seed = first; seed < first + 6; ++seed) check(seed, 151936, 3);
+  for (uint64_t seed = first; seed < first + 6; ++seed)
+    check(seed, seed % 2 == 0 ? 128256 : 151936, static_cast<int64_t>(1 + seed / 2 % 3));
+  check(first, 1 << 20, 1);
+  check(first, 20000, 40);
   check(first, 700, 300);
 }
 
 // On a GPU a launch cannot return an error: the row has no token, the others do.
 TEST(Sample, BadLogitsOnDevice) {
   if (!testing::runs_on_device()) GTEST_SKIP() << "needs a GPU";
-  const std::vector<SamplingRow> sampling(6, SamplingRow{.temperature = 1, .top_k = 1});
+  for (const size_t vocabulary : {50, 128256}) {
+    const std::vector<SamplingRow> sampling(6, SamplingRow{.temperature = 1, .top_k = 1});
+    BatchInputs batch;
+    batch.sampling = sampling;
+    const Case c{"bad", Sample{}, {f32({Symbol::kRows, static_cast<int64_t>(vocabulary)})}, {}, {{6, 1, 6}}, 1, 3};
+    testing::Hooks hooks;
+    hooks.batch = &batch;
+    hooks.fill = [&](std::vector<Operand>& in) {
+      std::vector<float> logits(6 * vocabulary, -INFINITY);
+      for (size_t r = 0; r < 6; ++r) logits[r * vocabulary + 20] = 1;
+      logits[vocabulary] = NAN, logits[3 * vocabulary - 1] = -NAN, logits[3 * vocabulary + 3] = INFINITY;
+      logits[4 * vocabulary + 20] = -INFINITY;
+      in[0].set_values(logits);
+    };
+    hooks.oracle = [](const Case&, std::span<const Operand>) {
+      return std::vector<std::vector<double>>{{20, -1, -1, -1, -1, 20}, {0, NAN, NAN, NAN, NAN, 0}};
+    };
+    hooks.bound = [](const Case&, const Kernel&) { return Bound{1e-6, 1e-6}; };
+    EXPECT_EQ("", testing::check_kernels(sample_kernels(), c, hooks)) << vocabulary;
+  }
+}
+
+// A vocabulary of ties: the greedy choice is the first of the largest, a draw the one that the order of ids gives.
+TEST(Sample, TiesOnDevice) {
+  if (!testing::runs_on_device()) GTEST_SKIP() << "needs a GPU";
+  constexpr size_t kVocabulary = 128256;
+  std::vector<SamplingRow> sampling(3);
+  sampling[1].temperature = 1, sampling[2].temperature = 0.5f;
+  sampling[2].top_k = 7, sampling[2].top_p = 0.5f;  // all stay by top_k, the first half by top_p
+  std::vector<float> logits(3 * kVocabulary, 0.25f);
+  for (size_t id = 0; id < kVocabulary; ++id) logits[id] = id % 50001 == 50000 ? 2.f : 1.f;
+  std::vector<double> ids = {50000},
+                      log_probabilities = {2 - std::log(2 * std::exp(2.) + (kVocabulary - 2) * std::exp(1.))};
+  for (size_t r = 1; r < 3; ++r) {
+    double uniform = 0;
+    do {  // not at the edge of a candidate
+      ++sampling[r].seed;
+      uniform = sample::uniform(sampling[r].seed, 0, 0) * kVocabulary / static_cast<double>(r);
+    } while (std::fabs(uniform - std::round(uniform)) < 1e-3);
+    ids.push_back(std::floor(uniform)), log_probabilities.push_back(-std::log(double{kVocabulary}));
+  }
   BatchInputs batch;
   batch.sampling = sampling;
-  const Case c{"bad", Sample{}, {f32({Symbol::kRows, 50})}, {}, {{6, 1, 6}}, 1, 3};
+  const Case c{"ties", Sample{}, {f32({Symbol::kRows, int64_t{kVocabulary}})}, {}, {{3, 1, 3}}, 1, 0};
   testing::Hooks hooks;
   hooks.batch = &batch;
-  hooks.fill = [&](std::vector<Operand>& in) {
-    std::vector<float> logits(6 * 50, -INFINITY);
-    for (size_t r = 0; r < 6; ++r) logits[r * 50 + 20] = 1;
-    logits[50] = NAN, logits[2 * 50 + 49] = -NAN, logits[3 * 50 + 3] = INFINITY, logits[4 * 50 + 20] = -INFINITY;
-    in[0].set_values(logits);
-  };
-  hooks.oracle = [](const Case&, std::span<const Operand>) {
-    return std::vector<std::vector<double>>{{20, -1, -1, -1, -1, 20}, {0, NAN, NAN, NAN, NAN, 0}};
+  hooks.fill = [&](std::vector<Operand>& in) { in[0].set_values(logits); };
+  hooks.oracle = [&](const Case&, std::span<const Operand>) {
+    return std::vector<std::vector<double>>{ids, log_probabilities};
   };
   hooks.bound = [](const Case&, const Kernel&) { return Bound{1e-6, 1e-6}; };
   EXPECT_EQ("", testing::check_kernels(sample_kernels(), c, hooks));
