@@ -167,6 +167,23 @@ Result<Matmuls*> CudaState::matmuls() {
   return matmuls_.get();
 }
 
+DeviceKind auto_device() {
+  int driver = 0, major = 0, minor = 0;
+  if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) return DeviceKind::kCpu;
+  std::string why;
+  if (const auto count = count_devices(); !count) {
+    why = count.error().text;
+  } else if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) != cudaSuccess ||
+             cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0) != cudaSuccess || major < 8) {
+    why = fmt::format("cuda:0 has compute capability {}.{}, and the kernels need 8.0", major, minor);
+  } else {
+    return DeviceKind::kCuda;
+  }
+  log::warning("the GPU cannot be used; running on the CPU (--device cpu says so without this warning)",
+               {{"why", std::string_view(why)}});
+  return DeviceKind::kCpu;
+}
+
 Result<std::unique_ptr<Device>> make_cuda_device(const CudaOptions& options) {
   BOLIDE_TRY(const int count, count_devices());
   if (options.index < 0 || options.index >= count)
