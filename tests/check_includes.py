@@ -13,7 +13,7 @@ import tempfile
 MAY_INCLUDE = {
     "base": "", "tensor": "base", "device": "tensor", "comm": "device", "formats": "tensor", "ir": "tensor",
     "kv": "device", "text": "formats", "kernels": "ir device", "tune": "kernels", "passes": "ir",
-    "plan": "passes tune kernels comm", "models": "ir formats", "onnx": "ir formats",
+    "plan": "passes tune kernels comm", "models": "ir formats", "ops": "ir", "onnx": "ops formats",
     "load": "models onnx formats text synth", "engine": "kv plan text comm", "measure": "plan device",
     "app": "engine load passes models", "eval": "app measure", "synth": "formats onnx models", "server": "engine text",
     "api": "app", "cli": "server eval measure synth app",

@@ -1,0 +1,116 @@
+#include "plan/interpreter.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <map>
+
+namespace bolide {
+
+// A graph, which values each node is the last to read, and the programs of its bodies.
+struct Interpreter::Program {
+  struct Step {
+    NodeId node = -1;
+    const Generic* op = nullptr;
+    std::vector<ValueId> last;  // of values that nothing reads afterwards
+    std::vector<std::unique_ptr<Program>> bodies;
+  };
+  const Graph* graph = nullptr;
+  std::vector<ValueId> inputs;
+  std::vector<Step> steps;
+
+  static Result<std::unique_ptr<Program>> make(const Graph& graph) {
+    auto program = std::make_unique<Program>();
+    program->graph = &graph;
+    std::vector<size_t> last(graph.value_count(), SIZE_MAX);
+    for (size_t i = 0; i < graph.value_count(); ++i)
+      if (graph.value(static_cast<ValueId>(i)).kind == ValueKind::kInput)
+        program->inputs.push_back(static_cast<ValueId>(i));
+    for (const NodeId id : graph.order()) {
+      const Node& node = graph.node(id);
+      Step step;
+      step.node = id;
+      step.op = std::get_if<Generic>(&node.op);
+      if (step.op == nullptr)
+        return error(Code::kInternal, fmt::format("{}: {} is no general op", node.name, op_name(node.op)));
+      const auto use = [&](ValueId value) {
+        if (value != kNoValue) last[static_cast<size_t>(value)] = program->steps.size();
+      };
+      for (const ValueId value : node.in) use(value);
+      for (const ValueId value : node.out) use(value);
+      for (const Body& body : node.bodies) {
+        for (const ValueId value : body.captures) use(value);
+        BOLIDE_TRY(auto inside, make(*body.graph));
+        step.bodies.push_back(std::move(inside));
+      }
+      program->steps.push_back(std::move(step));
+    }
+    for (const Output& output : graph.outputs()) last[static_cast<size_t>(output.value)] = SIZE_MAX;
+    for (size_t i = 0; i < last.size(); ++i)
+      if (last[i] != SIZE_MAX) program->steps[last[i]].last.push_back(static_cast<ValueId>(i));
+    return program;
+  }
+
+  struct Machine {
+    Workers& workers;
+    TensorPool& pool;
+    const GeneralObserver* observer;
+  };
+
+  Result<std::vector<AnyValue>> run(std::vector<AnyValue> given, const Machine& machine) const {
+    if (given.size() != inputs.size())
+      return error(Code::kInvalid, fmt::format("{} inputs for a graph of {}", given.size(), inputs.size()));
+    std::vector<AnyValue> values(graph->value_count());
+    for (size_t i = 0; i < given.size(); ++i) values[static_cast<size_t>(inputs[i])] = std::move(given[i]);
+    const auto value_of = [&](ValueId id) -> const AnyValue* {
+      const Value& value = graph->value(id);
+      return value.kind == ValueKind::kConstant ? value.constant.get() : &values[static_cast<size_t>(id)];
+    };
+    std::vector<const AnyValue*> in;
+    std::vector<AnyValue> out;
+    for (const Step& step : steps) {
+      const Node& node = graph->node(step.node);
+      in.clear();
+      for (const ValueId id : node.in) in.push_back(id == kNoValue ? nullptr : value_of(id));
+      out.assign(node.out.size(), {});
+      const auto run_body = [&](std::string_view attribute,
+                                std::vector<AnyValue> body_inputs) -> Result<std::vector<AnyValue>> {
+        for (size_t i = 0; i < node.bodies.size(); ++i) {
+          if (node.bodies[i].attribute != attribute) continue;
+          for (const ValueId id : node.bodies[i].captures) body_inputs.push_back(*value_of(id));
+          return step.bodies[i]->run(std::move(body_inputs), machine);
+        }
+        return error(Code::kInvalid, fmt::format("has no graph {}", attribute));
+      };
+      RunContext context(*step.op->attributes, step.op->version, in, out, machine.workers, machine.pool, run_body);
+      const auto start = std::chrono::steady_clock::now();
+      if (auto done = step.op->def->run(context); !done)
+        return std::move(done).error().context(fmt::format("node {:.200} ({})", node.name, step.op->def->name));
+      if (machine.observer != nullptr)
+        (*machine.observer)(*graph, step.node, in, out,
+                            std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+      for (size_t i = 0; i < out.size(); ++i) values[static_cast<size_t>(node.out[i])] = std::move(out[i]);
+      for (const ValueId id : step.last) values[static_cast<size_t>(id)] = {};
+    }
+    std::vector<AnyValue> results;
+    for (const Output& output : graph->outputs()) results.push_back(*value_of(output.value));
+    return results;
+  }
+};
+
+Interpreter::Interpreter(std::unique_ptr<Program> program) : program_(std::move(program)) {}
+Interpreter::Interpreter(Interpreter&&) noexcept = default;
+Interpreter& Interpreter::operator=(Interpreter&&) noexcept = default;
+Interpreter::~Interpreter() = default;
+
+Result<Interpreter> Interpreter::make(const Graph& graph) {
+  BOLIDE_TRY(auto program, Program::make(graph));
+  return Interpreter(std::move(program));
+}
+
+Result<std::vector<AnyValue>> Interpreter::run(std::vector<AnyValue> inputs, Workers& workers, TensorPool& pool,
+                                               const GeneralObserver* observer) const {
+  return program_->run(std::move(inputs), {workers, pool, observer});
+}
+
+}  // namespace bolide

@@ -1,0 +1,37 @@
+// Interpreter: runs a graph of general ops node by node. Shapes are known when an op runs, so there is nothing to plan
+// for a new one; values are freed behind their last use.
+//
+// Thread rules: immutable once made; runs on several threads at once each need their own Workers and pool.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "ir/graph.h"
+#include "ir/op_def.h"
+
+namespace bolide {
+
+// Sees each node that has run: its graph, inputs, outputs and seconds. Bodies' nodes come before the node they are in.
+using GeneralObserver = FunctionRef<void(const Graph&, NodeId, std::span<const AnyValue* const> in,
+                                         std::span<const AnyValue> out, double seconds)>;
+
+class Interpreter {
+ public:
+  // The graph has general ops alone and must outlive the interpreter.
+  static Result<Interpreter> make(const Graph& graph);
+  Interpreter(Interpreter&&) noexcept;
+  Interpreter& operator=(Interpreter&&) noexcept;
+  ~Interpreter();
+
+  // Inputs in the graph's order, outputs as well. Errors name the node.
+  Result<std::vector<AnyValue>> run(std::vector<AnyValue> inputs, Workers& workers, TensorPool& pool = heap_pool(),
+                                    const GeneralObserver* observer = nullptr) const;
+
+ private:
+  struct Program;
+  explicit Interpreter(std::unique_ptr<Program> program);
+  std::unique_ptr<Program> program_;
+};
+
+}  // namespace bolide
