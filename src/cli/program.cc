@@ -149,6 +149,7 @@ int run_program(int argc, char** argv, const Version& version) {
   add_bench(app, outcome, version);
   add_profile(app, outcome);
   add_tune(app, outcome);
+  add_conformance(app, outcome);
   add_eval(app, outcome);
   add_synth(app, outcome);
   add_completion(app);

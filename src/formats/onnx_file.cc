@@ -250,7 +250,7 @@ Result<AnyValue> value_of(Bytes message, const OnnxType& type, int depth) {
     case OnnxType::Kind::kSequence: {
       StoredSequence stored;
       BOLIDE_TRY(read_sequence(message, 0, stored));
-      auto sequence = std::make_shared<Sequence>();
+      auto sequence = std::make_shared<ValueSequence>();
       for (const OnnxTensor& one : stored.tensors) {
         BOLIDE_TRY(Tensor tensor, onnx_tensor(one, {}));
         sequence->items.emplace_back(std::move(tensor));
@@ -259,7 +259,7 @@ Result<AnyValue> value_of(Bytes message, const OnnxType& type, int depth) {
         BOLIDE_TRY(AnyValue item, value_of(one, of, depth + 1));
         sequence->items.push_back(std::move(item));
       }
-      return AnyValue(std::shared_ptr<const Sequence>(std::move(sequence)));
+      return AnyValue(std::shared_ptr<const ValueSequence>(std::move(sequence)));
     }
     case OnnxType::Kind::kOptional: {
       std::optional<Bytes> there;

@@ -146,7 +146,7 @@ constexpr T narrow(int32_t v) {
 template <class... T>
 struct Types {};
 template <class... A, class... B>
-Types<A..., B...> operator+(Types<A...>, Types<B...>) {
+constexpr Types<A..., B...> operator+(Types<A...>, Types<B...>) {
   return {};
 }
 inline constexpr Types<float, double, F16, BF16> kFloats;

@@ -96,21 +96,21 @@ class Tensor {
 };
 
 struct AnyValue;
-struct Sequence {
+struct ValueSequence {
   std::vector<AnyValue> items;
 };
 // A tensor, a sequence, or an optional that has neither (monostate).
 struct AnyValue {
-  std::variant<std::monostate, Tensor, std::shared_ptr<const Sequence>> of;
+  std::variant<std::monostate, Tensor, std::shared_ptr<const ValueSequence>> of;
 
   AnyValue() = default;
   AnyValue(Tensor tensor) : of(std::move(tensor)) {}  // NOLINT(google-explicit-constructor)
-  AnyValue(std::shared_ptr<const Sequence> sequence)
+  AnyValue(std::shared_ptr<const ValueSequence> sequence)
       : of(std::move(sequence)) {}  // NOLINT(google-explicit-constructor)
   bool has_value() const { return of.index() != 0; }
   const Tensor* tensor() const { return std::get_if<Tensor>(&of); }
-  const Sequence* sequence() const {
-    const auto* there = std::get_if<std::shared_ptr<const Sequence>>(&of);
+  const ValueSequence* sequence() const {
+    const auto* there = std::get_if<std::shared_ptr<const ValueSequence>>(&of);
     return there == nullptr ? nullptr : there->get();
   }
 };
