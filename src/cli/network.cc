@@ -240,8 +240,8 @@ Result<> profile_network(const NetworkFlags& flags) {
     std::stable_sort(order.begin(), order.end(),
                      [&](const auto& a, const auto& b) { return rows[a].seconds > rows[b].seconds; });
   const bool by_node = flags.by == "node";
-  Table table(by_node ? std::vector<Column>{{"node"}, {"operator"}, {"output"}, {"us", 1}, {"share_percent", 1}}
-                      : std::vector<Column>{{"operator"}, {"count", 0}, {"us", 1}, {"share_percent", 1}});
+  Table table(by_node ? std::vector<Table::Column>{{"node"}, {"operator"}, {"output"}, {"us", 1}, {"share_percent", 1}}
+                      : std::vector<Table::Column>{{"operator"}, {"count", 0}, {"us", 1}, {"share_percent", 1}});
   for (const std::string& key : order) {
     const Row& row = rows[key];
     const double us = row.seconds / repeat * 1e6, share = total > 0 ? row.seconds / repeat / total * 100 : 0;

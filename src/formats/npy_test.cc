@@ -35,15 +35,15 @@ TEST(Npy, WhatIsWrittenIsRead) {
       const auto read = parse_npy(*file, "a");
       ASSERT_TRUE(read.has_value()) << read.error().text;
       EXPECT_TRUE(same(tensor, *read)) << to_string(dtype) << to_string(shape);
-      arrays.emplace_back(fmt::format("{}{}", to_string(dtype), shape.rank), tensor);
+      arrays.emplace_back(fmt::format("{}{}", to_string(dtype), arrays.size()), tensor);
     }
   arrays.emplace_back("texts", Tensor::strings({2}, {"one", "größer"}));
   const auto archive = write_npz(arrays);
   ASSERT_TRUE(archive.has_value());
   const auto read = parse_npz(*archive, "a");
   ASSERT_TRUE(read.has_value()) << read.error().text;
-  ASSERT_EQ(read->size(), arrays.size() - 12);  // shapes of three dims have the same name
-  EXPECT_TRUE(same(read->at("texts"), arrays.back().second));
+  ASSERT_EQ(read->size(), arrays.size());
+  for (const auto& [name, tensor] : arrays) EXPECT_TRUE(same(read->at(name), tensor)) << name;
 
   // No prefix and no changed byte is more than an error.
   for (size_t size = 0; size < archive->size(); size += 1 + random() % 40)
