@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "ops/attribute.h"
 #include "ops/number.h"
 #include "ops/ops.h"
 #include "ops/small_float.h"
@@ -179,14 +180,9 @@ void make_texts(const Tensor& from, Tensor& to) {
 Result<CastRules> rules_of(const RunContext& c) {
   CastRules rules;
   BOLIDE_TRY(const int64_t saturate, c.attributes().integer("saturate", 1));
-  BOLIDE_TRY(const std::string round, c.attributes().text("round_mode", "up"));
+  BOLIDE_TRY(const size_t round, choice_of(c, "round_mode", "up", {"up", "down", "nearest"}));
   rules.saturate = saturate != 0;
-  if (round == "down")
-    rules.powers = CastRules::Round::kDown;
-  else if (round == "nearest")
-    rules.powers = CastRules::Round::kNearest;
-  else if (round != "up")
-    return error(Code::kInvalid, fmt::format("round_mode '{:.60}', expected up, down or nearest", round));
+  rules.powers = static_cast<CastRules::Round>(round);
   return rules;
 }
 

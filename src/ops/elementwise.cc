@@ -66,34 +66,38 @@ void for_each_range(int64_t n, Workers& workers, FunctionRef<void(int64_t, int64
               [&](int64_t chunk, int) { f(chunk * kPieceElements, std::min(n, (chunk + 1) * kPieceElements)); });
 }
 
-void for_each_piece(const Walk& walk, Workers& workers, FunctionRef<void(const Piece&)> f) {
+void for_each_piece(const Walk& walk, int64_t begin, int64_t end, FunctionRef<void(const Piece&)> f) {
+  if (begin >= end) return;
   const int row_axis = walk.shape.rank - 1;
   const int64_t row = walk.shape[row_axis];
-  for_each_range(walk.shape.elements(), workers, [&](int64_t begin, int64_t end) {
-    // Where `begin` is in the merged shape.
-    std::array<int64_t, kRankMax> at{};
-    int64_t rest = begin;
-    for (int axis = row_axis; axis >= 0; --axis)
-      at[static_cast<size_t>(axis)] = rest % walk.shape[axis], rest /= walk.shape[axis];
-    Piece piece;
-    for (size_t k = 0; k < kWalkInputs; ++k) {
-      piece.step[k] = walk.strides[k][static_cast<size_t>(row_axis)];
-      for (size_t d = 0; d <= static_cast<size_t>(row_axis); ++d) piece.in[k] += walk.strides[k][d] * at[d];
+  // Where `begin` is in the merged shape.
+  std::array<int64_t, kRankMax> at{};
+  int64_t rest = begin;
+  for (int axis = row_axis; axis >= 0; --axis)
+    at[static_cast<size_t>(axis)] = rest % walk.shape[axis], rest /= walk.shape[axis];
+  Piece piece;
+  for (size_t k = 0; k < kWalkInputs; ++k) {
+    piece.step[k] = walk.strides[k][static_cast<size_t>(row_axis)];
+    for (size_t d = 0; d <= static_cast<size_t>(row_axis); ++d) piece.in[k] += walk.strides[k][d] * at[d];
+  }
+  for (piece.out = begin; piece.out < end; piece.out += piece.n) {
+    auto& column = at[static_cast<size_t>(row_axis)];
+    piece.n = std::min(end - piece.out, row - column);
+    f(piece);
+    column += piece.n;
+    for (size_t k = 0; k < kWalkInputs; ++k) piece.in[k] += piece.step[k] * piece.n;
+    for (int axis = row_axis; axis > 0 && at[static_cast<size_t>(axis)] == walk.shape[axis]; --axis) {
+      const auto d = static_cast<size_t>(axis);
+      at[d] = 0, ++at[d - 1];
+      for (size_t k = 0; k < kWalkInputs; ++k)
+        piece.in[k] += walk.strides[k][d - 1] - walk.strides[k][d] * walk.shape[axis];
     }
-    for (piece.out = begin; piece.out < end; piece.out += piece.n) {
-      auto& column = at[static_cast<size_t>(row_axis)];
-      piece.n = std::min(end - piece.out, row - column);
-      f(piece);
-      column += piece.n;
-      for (size_t k = 0; k < kWalkInputs; ++k) piece.in[k] += piece.step[k] * piece.n;
-      for (int axis = row_axis; axis > 0 && at[static_cast<size_t>(axis)] == walk.shape[axis]; --axis) {
-        const auto d = static_cast<size_t>(axis);
-        at[d] = 0, ++at[d - 1];
-        for (size_t k = 0; k < kWalkInputs; ++k)
-          piece.in[k] += walk.strides[k][d - 1] - walk.strides[k][d] * walk.shape[axis];
-      }
-    }
-  });
+  }
+}
+
+void for_each_piece(const Walk& walk, Workers& workers, FunctionRef<void(const Piece&)> f) {
+  for_each_range(walk.shape.elements(), workers,
+                 [&](int64_t begin, int64_t end) { for_each_piece(walk, begin, end, f); });
 }
 
 Result<> map_float_rows(RunContext& c, FunctionRef<void(const float*, float*, int64_t)> f32,

@@ -29,7 +29,9 @@ struct Piece {
   std::array<int64_t, kWalkInputs> in{};
   std::array<int64_t, kWalkInputs> step{};
 };
-// Calls f for pieces that cover the output, on several threads if it is large.
+// Calls f for pieces that cover elements [begin, end) of the output, in their order.
+void for_each_piece(const Walk& walk, int64_t begin, int64_t end, FunctionRef<void(const Piece&)> f);
+// The same for all elements, in any order, on several threads if there are many.
 void for_each_piece(const Walk& walk, Workers& workers, FunctionRef<void(const Piece&)> f);
 
 // f(begin, end) for ranges that cover [0, n), on several threads if n is large.

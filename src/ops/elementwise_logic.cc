@@ -1,6 +1,7 @@
 // Comparisons, logic, bits, Where.
 #include <type_traits>
 
+#include "ops/attribute.h"
 #include "ops/elementwise.h"
 
 namespace bolide {
@@ -131,10 +132,8 @@ Result<> run_bits(RunContext& c) {
 }
 
 Result<> run_shift(RunContext& c) {
-  BOLIDE_TRY(const std::string direction, c.attributes().text("direction", ""));
-  if (direction == "LEFT") return run_bits<ShiftLeft>(c);
-  if (direction == "RIGHT") return run_bits<ShiftRight>(c);
-  return error(Code::kInvalid, fmt::format("direction '{:.60}', expected LEFT or RIGHT", direction));
+  BOLIDE_TRY(const size_t right, choice_of(c, "direction", "", {"LEFT", "RIGHT"}));
+  return right == 0 ? run_bits<ShiftLeft>(c) : run_bits<ShiftRight>(c);
 }
 
 Result<> run_not(RunContext& c) {
