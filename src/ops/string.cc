@@ -27,8 +27,7 @@ Result<> run_concat(RunContext& c) {
   const auto to = y->mutate<std::string>();
   for_each_offset(shape, broadcast_strides(a->shape(), shape), broadcast_strides(b->shape(), shape),
                   [&](int64_t i, int64_t at_a, int64_t at_b) {
-                    to[static_cast<size_t>(i)] =
-                        from_a[static_cast<size_t>(at_a)] + from_b[static_cast<size_t>(at_b)];
+                    to[static_cast<size_t>(i)] = from_a[static_cast<size_t>(at_a)] + from_b[static_cast<size_t>(at_b)];
                   });
   return {};
 }

@@ -35,8 +35,8 @@ Result<> run_regex_full_match(RunContext& c) {
   if (compiled == nullptr) {
     PCRE2_UCHAR text[256] = {};
     pcre2_get_error_message(code, text, sizeof(text));
-    return error(Code::kInvalid, fmt::format("pattern {:.200}: {} at byte {}", pattern,
-                                             reinterpret_cast<const char*>(text), at));
+    return error(Code::kInvalid,
+                 fmt::format("pattern {:.200}: {} at byte {}", pattern, reinterpret_cast<const char*>(text), at));
   }
   const std::unique_ptr<pcre2_match_data, Freed<pcre2_match_data_free>> match(
       pcre2_match_data_create_from_pattern(compiled.get(), nullptr));

@@ -53,8 +53,7 @@ struct Vectorizer {
         for (int64_t size = 1, at = start; size <= longest && at < length; ++size, at += stride) {
           node = grams.next(node, row[static_cast<size_t>(at)]);
           if (node == Grams::kNone) break;
-          if (size >= from_size && grams.column(node) != Grams::kNone)
-            to[static_cast<size_t>(grams.column(node))] += 1;
+          if (size >= from_size && grams.column(node) != Grams::kNone) to[static_cast<size_t>(grams.column(node))] += 1;
         }
       }
       // Strides make no difference to single tokens: they count once.
@@ -83,8 +82,7 @@ Result<Vectorizer> vectorizer_of(const RunContext& c, std::span<const int64_t> p
     return error(Code::kInvalid, fmt::format("min_gram_length {}, max_gram_length {}, max_skip_count {}", v.shortest,
                                              v.longest, v.skips));
   for (const int64_t column : columns) {
-    if (column < 0 || column >= kColumnsMax)
-      return error(Code::kInvalid, fmt::format("ngram_indexes has {}", column));
+    if (column < 0 || column >= kColumnsMax) return error(Code::kInvalid, fmt::format("ngram_indexes has {}", column));
     v.columns = std::max(v.columns, column + 1);
   }
   v.is_count = mode != "IDF";
@@ -131,7 +129,8 @@ struct Numbered {
 
 Result<> run_tf_idf(RunContext& c) {
   BOLIDE_TRY(const Tensor* x, c.tensor(0));
-  if (x->rank() > 2) return error(Code::kInvalid, fmt::format("X is {}, expected [C] or [N, C]", to_string(x->shape())));
+  if (x->rank() > 2)
+    return error(Code::kInvalid, fmt::format("X is {}, expected [C] or [N, C]", to_string(x->shape())));
   std::vector<int64_t> pool, tokens;
   if (x->is_string()) {
     BOLIDE_TRY(const std::vector<std::string> texts, c.attributes().texts("pool_strings"));
