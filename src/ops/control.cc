@@ -78,8 +78,7 @@ Result<> run_loop(RunContext& c) {
       return error(Code::kInvalid, fmt::format("the body has {} outputs, expected {}", out.size(), 1 + c.outputs()));
     BOLIDE_TRY(go, condition_of(out[0], "output 0 of the body"));
     for (size_t i = 0; i < carried; ++i) state[i] = std::move(out[1 + i]);
-    for (size_t i = 0; i < collected.size(); ++i)
-      BOLIDE_TRY(collected[i].add(out[1 + carried + i], 1 + carried + i));
+    for (size_t i = 0; i < collected.size(); ++i) BOLIDE_TRY(collected[i].add(out[1 + carried + i], 1 + carried + i));
   }
   for (size_t i = 0; i < carried; ++i) c.set(i, std::move(state[i]));
   for (size_t i = 0; i < collected.size(); ++i) {
@@ -125,8 +124,7 @@ Result<ScanCounts> counts_of(const RunContext& c, size_t before) {
   if (scanned < 1 || c.inputs() < before || static_cast<size_t>(scanned) > c.inputs() - before)
     return error(Code::kInvalid, fmt::format("num_scan_inputs {} of {} inputs", scanned, c.inputs()));
   const size_t states = c.inputs() - before - static_cast<size_t>(scanned);
-  if (c.outputs() < states)
-    return error(Code::kInvalid, fmt::format("{} outputs for {} states", c.outputs(), states));
+  if (c.outputs() < states) return error(Code::kInvalid, fmt::format("{} outputs for {} states", c.outputs(), states));
   return ScanCounts{states, static_cast<size_t>(scanned), c.outputs() - states};
 }
 

@@ -45,8 +45,7 @@ Result<> run_gather_elements(RunContext& c) {
   bool fits = indices.rank() == x->rank();
   for (int d = 0; fits && d < x->rank(); ++d) fits = d == axis || indices.dim(d) <= x->dim(d);
   if (!fits)
-    return error(Code::kInvalid,
-                 fmt::format("indices {} into {}", to_string(indices.shape()), to_string(x->shape())));
+    return error(Code::kInvalid, fmt::format("indices {} into {}", to_string(indices.shape()), to_string(x->shape())));
   const int64_t dim = x->dim(axis);
   for (const int64_t index : indices.as<int64_t>()) BOLIDE_TRY(index_of(index, dim, "indices"));
   BOLIDE_TRY(Tensor * y, c.make(0, x->dtype(), indices.shape()));
@@ -69,8 +68,7 @@ Result<> run_gather_nd(RunContext& c) {
   BOLIDE_TRY(const Tensor indices, wide_integers(c, 1));
   BOLIDE_TRY(const int64_t batch_dims, c.attributes().integer("batch_dims", 0));
   const int q = indices.rank();
-  if (batch_dims < 0 || batch_dims >= q || batch_dims > x->rank() ||
-      indices.dim(-1) > x->rank() - batch_dims)
+  if (batch_dims < 0 || batch_dims >= q || batch_dims > x->rank() || indices.dim(-1) > x->rank() - batch_dims)
     return error(Code::kInvalid, fmt::format("indices {} into {} after {} dims of batch", to_string(indices.shape()),
                                              to_string(x->shape()), batch_dims));
   const int b = static_cast<int>(batch_dims), k = static_cast<int>(indices.dim(-1));
@@ -161,8 +159,7 @@ Result<> run_one_hot(RunContext& c) {
   if (values->elements() != 2)
     return error(Code::kInvalid, fmt::format("{} values, expected off and on", values->elements()));
   if (!(depth >= 0 && depth < 1e12)) return error(Code::kInvalid, fmt::format("depth {}", depth));
-  if (indices->rank() >= kRankMax)
-    return error(Code::kUnsupported, fmt::format("indices of {} dims", indices->rank()));
+  if (indices->rank() >= kRankMax) return error(Code::kUnsupported, fmt::format("indices of {} dims", indices->rank()));
   BOLIDE_TRY(const int axis, axis_of(given, indices->rank() + 1));
   const auto classes = static_cast<int64_t>(depth);
   Shape shape;

@@ -43,8 +43,7 @@ W reduced(Reduction how, W a, W b) {
 using Places = std::vector<int64_t>;
 Result<> apply(Reduction how, const Tensor& updates, const Places& places, int64_t run, Tensor& to) {
   if (how == Reduction::kNone) {
-    for (size_t i = 0; i < places.size(); ++i)
-      copy_block(updates, static_cast<int64_t>(i) * run, to, places[i], run);
+    for (size_t i = 0; i < places.size(); ++i) copy_block(updates, static_cast<int64_t>(i) * run, to, places[i], run);
     return {};
   }
   return dispatch(kNumbers, to.dtype(), "data", [&]<class T>() -> Result<> {
@@ -99,8 +98,7 @@ Result<> run_scatter_nd(RunContext& c) {
   BOLIDE_TRY(const Tensor indices, wide_integers(c, 1));
   BOLIDE_TRY(const Tensor* updates, c.tensor(2));
   if (indices.rank() < 1 || indices.dim(-1) > x->rank())
-    return error(Code::kInvalid,
-                 fmt::format("indices {} into {}", to_string(indices.shape()), to_string(x->shape())));
+    return error(Code::kInvalid, fmt::format("indices {} into {}", to_string(indices.shape()), to_string(x->shape())));
   const int k = static_cast<int>(indices.dim(-1));
   std::vector<int64_t> dims(indices.shape().span().begin(), indices.shape().span().end() - 1);
   dims.insert(dims.end(), x->shape().span().begin() + k, x->shape().span().end());

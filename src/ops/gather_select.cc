@@ -84,9 +84,8 @@ Result<> run_unique(RunContext& c) {
   }
   std::vector<int64_t> rank = counting(static_cast<int64_t>(firsts.size()));
   if (sorted == 0)
-    std::sort(rank.begin(), rank.end(), [&](int64_t a, int64_t b) {
-      return firsts[static_cast<size_t>(a)] < firsts[static_cast<size_t>(b)];
-    });
+    std::sort(rank.begin(), rank.end(),
+              [&](int64_t a, int64_t b) { return firsts[static_cast<size_t>(a)] < firsts[static_cast<size_t>(b)]; });
   std::vector<int64_t> place(rank.size());
   for (size_t i = 0; i < rank.size(); ++i) place[static_cast<size_t>(rank[i])] = static_cast<int64_t>(i);
 

@@ -74,7 +74,8 @@ Result<> run_reshape(RunContext& c) {
   BOLIDE_TRY(std::vector<int64_t> dims, c.integers(1, in_file));
   BOLIDE_TRY(const int64_t allow_zero, c.attributes().integer("allowzero", 0));
   if (dims.size() > kRankMax)
-    return error(Code::kUnsupported, fmt::format("a tensor of {} dims: at most {} are supported", dims.size(), kRankMax));
+    return error(Code::kUnsupported,
+                 fmt::format("a tensor of {} dims: at most {} are supported", dims.size(), kRankMax));
   int64_t* open = nullptr;
   int64_t known = 1;
   bool beyond = false;
@@ -94,8 +95,8 @@ Result<> run_reshape(RunContext& c) {
   }
   if (open != nullptr && !beyond && known != 0) *open = x->elements() / known;
   const auto wrong = [&] {
-    return error(Code::kInvalid, fmt::format("{} elements of {} do not make [{}]", x->elements(),
-                                             to_string(x->shape()), fmt::join(dims, ", ")));
+    return error(Code::kInvalid, fmt::format("{} elements of {} do not make [{}]", x->elements(), to_string(x->shape()),
+                                             fmt::join(dims, ", ")));
   };
   if (beyond) return wrong();
   if (open != nullptr && *open < 0) {
@@ -141,8 +142,8 @@ Result<> run_unsqueeze(RunContext& c) {
   BOLIDE_TRY(const std::vector<int64_t> in_file, c.attributes().integers("axes"));
   BOLIDE_TRY(const std::vector<int64_t> axes, c.integers(1, in_file));
   if (axes.size() > static_cast<size_t>(kRankMax - x->rank()))
-    return error(Code::kUnsupported, fmt::format("{} more axes than {}: at most {} dims are supported", axes.size(),
-                                                 x->rank(), kRankMax));
+    return error(Code::kUnsupported,
+                 fmt::format("{} more axes than {}: at most {} dims are supported", axes.size(), x->rank(), kRankMax));
   Shape shape;
   shape.rank = x->rank() + static_cast<int>(axes.size());
   BOLIDE_TRY(const auto flags, axes_of(axes, shape.rank).context("axes"));
@@ -167,8 +168,8 @@ Result<> run_shape(RunContext& c) {
   BOLIDE_TRY(int64_t end, c.attributes().integer("end", rank));
   start = std::clamp<int64_t>(start < 0 ? start + rank : start, 0, rank);
   end = std::clamp<int64_t>(end < 0 ? end + rank : end, start, rank);
-  c.set(0, Tensor::vector(DType::kI64, x->shape().span().subspan(static_cast<size_t>(start),
-                                                                 static_cast<size_t>(end - start))));
+  c.set(0, Tensor::vector(DType::kI64,
+                          x->shape().span().subspan(static_cast<size_t>(start), static_cast<size_t>(end - start))));
   return {};
 }
 

@@ -85,8 +85,8 @@ Result<> run_split(RunContext& c) {
       lengths.push_back(std::min(length, left));
       left -= lengths.back();
     }
-  } else if (lengths.size() != c.outputs() || std::accumulate(lengths.begin(), lengths.end(), uint64_t{0}) !=
-                                                  static_cast<uint64_t>(dim)) {
+  } else if (lengths.size() != c.outputs() ||
+             std::accumulate(lengths.begin(), lengths.end(), uint64_t{0}) != static_cast<uint64_t>(dim)) {
     return error(Code::kInvalid,
                  fmt::format("split has {} lengths for {} outputs of {} in all", lengths.size(), c.outputs(), dim));
   }
@@ -158,9 +158,9 @@ Result<> run_pad(RunContext& c) {
   if (c.has(2)) {
     BOLIDE_TRY(const Tensor* value, c.tensor(2));
     if (value->dtype() != x->dtype() || value->elements() != 1)
-      return error(Code::kInvalid, fmt::format("constant_value is {}{}, expected one element of {}",
-                                               to_string(value->dtype()), to_string(value->shape()),
-                                               to_string(x->dtype())));
+      return error(Code::kInvalid,
+                   fmt::format("constant_value is {}{}, expected one element of {}", to_string(value->dtype()),
+                               to_string(value->shape()), to_string(x->dtype())));
     fill = *value;
   } else if (c.attributes().has("value")) {
     BOLIDE_TRY(const float value, c.attributes().number("value", 0));
@@ -309,8 +309,7 @@ Result<> run_center_crop_pad(RunContext& c) {
   BOLIDE_TRY(const Tensor* x, c.tensor(0));
   BOLIDE_TRY(const std::vector<int64_t> wanted, c.integers(1));
   BOLIDE_TRY(const std::vector<int64_t> given, c.attributes().integers("axes"));
-  BOLIDE_TRY(const std::vector<int> axes,
-             axes_or_all(given, c.attributes().has("axes"), x->rank()).context("axes"));
+  BOLIDE_TRY(const std::vector<int> axes, axes_or_all(given, c.attributes().has("axes"), x->rank()).context("axes"));
   if (wanted.size() != axes.size())
     return error(Code::kInvalid, fmt::format("shape has {} dims for {} axes", wanted.size(), axes.size()));
   Shape shape = x->shape();

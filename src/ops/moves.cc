@@ -9,10 +9,9 @@ namespace bolide {
 
 Result<DType> dtype_of_code(int64_t code) {
   using enum DType;
-  constexpr DType kTypes[] = {kNone, kF32, kU8,  kI8,  kU16,  kI16,    kI32,        kI64,    kString,
-                              kBool, kF16, kF64, kU32, kU64,  kNone,   kNone,       kBF16,   kF8E4M3,
-                              kF8E4M3FNUZ,       kF8E5M2,     kF8E5M2FNUZ, kU4,     kI4,     kF4E2M1,
-                              kF8E8M0,           kU2,         kI2};
+  constexpr DType kTypes[] = {kNone,       kF32,    kU8,         kI8,  kU16, kI16,    kI32,    kI64,  kString,
+                              kBool,       kF16,    kF64,        kU32, kU64, kNone,   kNone,   kBF16, kF8E4M3,
+                              kF8E4M3FNUZ, kF8E5M2, kF8E5M2FNUZ, kU4,  kI4,  kF4E2M1, kF8E8M0, kU2,   kI2};
   if (code < 0 || code >= static_cast<int64_t>(std::size(kTypes)) || kTypes[code] == kNone)
     return error(Code::kInvalid, fmt::format("element type {}: there is none", code));
   return kTypes[code];
@@ -182,6 +181,22 @@ Result<Tensor> stacked(std::span<const Tensor* const> parts, int64_t axis, Tenso
     list.push_back(&wider.emplace_back(parts[i]->reshaped(shape)));
   }
   return concatenated(list, along, pool);
+}
+
+Result<std::vector<double>> doubles_of(const Tensor& tensor) {
+  std::vector<double> list(static_cast<size_t>(tensor.elements()));
+  BOLIDE_TRY(dispatch(kNumbers + Types<Bool>{}, tensor.dtype(), "a tensor", [&]<class T>() -> Result<> {
+    const auto from = tensor.as<T>();
+    for (size_t i = 0; i < from.size(); ++i) list[i] = static_cast<double>(widen(from[i]));
+    return {};
+  }));
+  return list;
+}
+
+Result<std::vector<double>> doubles_of(const RunContext& c, size_t i) {
+  BOLIDE_TRY(const Tensor* tensor, c.tensor_if(i));
+  if (tensor == nullptr) return std::vector<double>();
+  return doubles_of(*tensor).context(fmt::format("input {}", i));
 }
 
 Result<Tensor> wide_integers(const RunContext& c, size_t i) {

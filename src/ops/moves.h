@@ -59,6 +59,10 @@ inline Result<int64_t> index_of(int64_t index, int64_t dim, std::string_view wha
   return index < 0 ? index + dim : index;
 }
 
+// The elements as f64. kInvalid: they are no numbers.
+Result<std::vector<double>> doubles_of(const Tensor& tensor);
+// The same of input i; absent: none.
+Result<std::vector<double>> doubles_of(const RunContext& c, size_t i);
 // Input i: a tensor of i64 or i32, widened.
 Result<Tensor> wide_integers(const RunContext& c, size_t i);
 

@@ -111,8 +111,7 @@ Result<> run_split(RunContext& c) {
   for (const int64_t length : lengths) {
     if (length < 0 || length > dim - at)
       return error(Code::kInvalid, fmt::format("a part of {} after {} of {}", length, at, dim));
-    BOLIDE_TRY(Tensor part,
-               same_rank ? part_of(*x, axis, at, length, c.pool()) : item_of(*x, axis, at, c.pool()));
+    BOLIDE_TRY(Tensor part, same_rank ? part_of(*x, axis, at, length, c.pool()) : item_of(*x, axis, at, c.pool()));
     items.emplace_back(std::move(part));
     at += length;
   }
