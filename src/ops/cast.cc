@@ -20,25 +20,25 @@ constexpr auto kAllNumbers =
     kNumbers + Types<Bool, I4, U4, I2, U2, F8E4M3, F8E5M2, F8E4M3FNUZ, F8E5M2FNUZ, F8E8M0, F4E2M1>{};
 
 template <class T>
-constexpr const SmallFloat* kFormat = nullptr;
+constexpr SmallFloat kFormat{};  // of no such float: no bits
 template <>
-constexpr const SmallFloat* kFormat<F8E4M3> = &kE4M3;
+constexpr SmallFloat kFormat<F8E4M3> = kE4M3;
 template <>
-constexpr const SmallFloat* kFormat<F8E5M2> = &kE5M2;
+constexpr SmallFloat kFormat<F8E5M2> = kE5M2;
 template <>
-constexpr const SmallFloat* kFormat<F8E4M3FNUZ> = &kE4M3FNUZ;
+constexpr SmallFloat kFormat<F8E4M3FNUZ> = kE4M3FNUZ;
 template <>
-constexpr const SmallFloat* kFormat<F8E5M2FNUZ> = &kE5M2FNUZ;
+constexpr SmallFloat kFormat<F8E5M2FNUZ> = kE5M2FNUZ;
 template <>
-constexpr const SmallFloat* kFormat<F4E2M1> = &kE2M1;
+constexpr SmallFloat kFormat<F4E2M1> = kE2M1;
 
 template <class T>
 constexpr bool kIsFloat = requires(T t) { t.bits; } || std::floating_point<T>;
 
 template <class T>
 double real_of(T v) {
-  if constexpr (kFormat<T> != nullptr)
-    return decode_small(v.bits, *kFormat<T>);
+  if constexpr (kFormat<T>.exponent_bits != 0)
+    return decode_small(v.bits, kFormat<T>);
   else if constexpr (std::same_as<T, F8E8M0>)
     return decode_power(v.bits);
   else
@@ -56,8 +56,8 @@ T to_element(V v, const CastRules& rules) {
     return narrow<T>(round_to_odd(static_cast<double>(v)));
   } else if constexpr (std::same_as<T, F8E8M0>) {
     return {encode_power(static_cast<double>(v), static_cast<PowerRound>(rules.powers), rules.saturate)};
-  } else if constexpr (kFormat<T> != nullptr) {
-    return {encode_small(static_cast<double>(v), *kFormat<T>, rules.saturate)};
+  } else if constexpr (kFormat<T>.exponent_bits != 0) {
+    return {encode_small(static_cast<double>(v), kFormat<T>, rules.saturate)};
   } else {
     int64_t whole;
     if constexpr (std::floating_point<V>) {
@@ -93,7 +93,7 @@ void load_wide(const Tensor& from, int64_t first, int64_t n, V* to) {
       else if constexpr (kIsFloat<T>)
         to[i] = static_cast<V>(saturate_to_i64(real_of(x[i])));
       else
-        to[i] = static_cast<V>(widen(x[i]));
+        to[i] = static_cast<V>(widen(x[i]));  // NOLINT(bugprone-signed-char-misuse): i8 are numbers
     }
     return {};
   });
