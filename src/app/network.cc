@@ -65,7 +65,6 @@ Result<std::vector<AnyValue>> Network::run(std::vector<AnyValue> given, const Ge
   if (given.size() != inputs().size())
     return error(Code::kInvalid, fmt::format("{} values for a model of {} inputs", given.size(), inputs().size()));
   for (size_t i = 0; i < given.size(); ++i) {
-    if (!given[i].has_value() && inputs()[i].has_default) given[i] = inputs()[i].otherwise;
     BOLIDE_TRY(check(inputs()[i], given[i]));
   }
   return interpreter_->run(std::move(given), stream_->workers(), pool_, observer);

@@ -35,8 +35,8 @@ class Network {
   const CachingPool& pool() const { return pool_; }
   double load_ms() const { return load_ms_; }
 
-  // Values in the order of inputs(); one without a value takes its default. They are checked against what the model
-  // declares: kInvalid names the input. Outputs in the order of outputs().
+  // Values in the order of inputs(). They are checked against what the model declares: kInvalid names the input.
+  // Outputs in the order of outputs().
   Result<std::vector<AnyValue>> run(std::vector<AnyValue> inputs, const GeneralObserver* observer = nullptr);
 
  private:

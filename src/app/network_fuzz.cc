@@ -15,8 +15,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     for (const OnnxDim& dim : port.type.dims.value_or(std::vector<OnnxDim>{}))
       if (__builtin_mul_overflow(elements, dim.value.value_or(1), &elements) || elements > 4096) return 0;
     auto value = network_input(port, "random", 1);
-    if (!value && !port.has_default) return 0;
-    inputs.push_back(value ? *std::move(value) : port.otherwise);
+    if (!value) return 0;
+    inputs.push_back(*std::move(value));
   }
   const auto interpreter = Interpreter::make(program->graph);
   if (!interpreter) return 0;

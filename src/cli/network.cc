@@ -51,7 +51,7 @@ Result<std::vector<AnyValue>> inputs_of(const Network& network, const NetworkFla
     BOLIDE_TRY(values[named.first], network_input(ports[named.first], named.second, flags.seed + named.first));
   }
   for (size_t i = 0; i < ports.size(); ++i) {
-    if (values[i].has_value() || ports[i].has_default) continue;
+    if (values[i].has_value()) continue;
     if (!fill && shapes[i].empty())
       return error(Code::kInvalid, fmt::format("input {} ({}) is missing: --input {}=FILE.npy, a list, or random",
                                                ports[i].name, to_string(ports[i].type), ports[i].name));
@@ -291,8 +291,7 @@ Result<> inspect_network(const NetworkFlags& flags) {
     fmt::print(", {} {}", domain.empty() ? "ai.onnx" : domain, version);
   if (!program.producer.empty()) fmt::print(", by {:.60}", program.producer);
   fmt::print("\n{} nodes, {} of constants\n", nodes, format_bytes(static_cast<int64_t>(constants)));
-  for (const auto& port : program.inputs)
-    fmt::print("input   {} {}{}\n", port.name, to_string(port.type), port.has_default ? " (has a default)" : "");
+  for (const auto& port : program.inputs) fmt::print("input   {} {}\n", port.name, to_string(port.type));
   for (const auto& port : program.outputs) fmt::print("output  {} {}\n", port.name, to_string(port.type));
   for (const auto& [op, n] : ops) fmt::print("{:>6}  {}\n", n, op);
   return {};

@@ -48,6 +48,7 @@ class Attributes {
 class RunContext {
  public:
   // Runs a body of the node by its attribute's name, with these values for its own inputs; its outputs come back.
+  // kNotFound: the node has no such body.
   using RunBody = FunctionRef<Result<std::vector<AnyValue>>(std::string_view attribute, std::vector<AnyValue> inputs)>;
 
   RunContext(const Attributes& attributes, int64_t version, std::span<const AnyValue* const> inputs,

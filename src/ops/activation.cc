@@ -77,7 +77,7 @@ Result<> run_gelu(RunContext& c) {
     return map_floats(c, []<class W>(W x) {
       return W(0.5) * x * (1 + std::tanh(W(0.7978845608028654) * (x + W(0.044715) * x * x * x)));
     });
-  return map_floats(c, []<class W>(W x) { return W(0.5) * x * (1 + std::erf(x * W(0.7071067811865476))); });
+  return map_floats(c, []<class W>(W x) { return W(0.5) * x * std::erfc(x * W(-0.7071067811865476)); });
 }
 template <class W>
 W hard_sigmoid(W x, W alpha, W beta) {

@@ -153,10 +153,13 @@ Result<> cast_texts(const Tensor& from, Tensor& to, const CastRules& rules) {
   return {};
 }
 
+// The fewest digits that come back as the same number.
 std::string text_of(double value, bool is_double) {
   if (std::isnan(value)) return "NaN";
   if (std::isinf(value)) return value > 0 ? "INF" : "-INF";
-  return is_double ? fmt::format("{}", value) : fmt::format("{}", static_cast<float>(value));
+  std::string text = is_double ? fmt::format("{}", value) : fmt::format("{}", static_cast<float>(value));
+  if (text.find_first_of(".e") == std::string::npos) text += ".0";
+  return text;
 }
 
 void make_texts(const Tensor& from, Tensor& to) {

@@ -2,6 +2,7 @@
 
 #include "ops/dense.h"
 #include "ops/einsum.h"
+#include "ops/matrix.h"
 #include "ops/ops.h"
 #include "ops/shape.h"
 
@@ -52,61 +53,7 @@ Result<> run_matmul(RunContext& c) {
   });
 }
 
-// Y[M, N] = alpha A B + beta C, where C broadcasts to Y.
-Result<> run_gemm(RunContext& c) {
-  BOLIDE_TRY(const Tensor* a, c.tensor(0));
-  BOLIDE_TRY(const Tensor* b, c.tensor(1));
-  BOLIDE_TRY(const Tensor* bias, c.tensor_if(2));
-  BOLIDE_TRY(const float alpha, c.attributes().number("alpha", 1));
-  BOLIDE_TRY(const float beta, c.attributes().number("beta", 1));
-  BOLIDE_TRY(const int64_t turn_a, c.attributes().integer("transA", 0));
-  BOLIDE_TRY(const int64_t turn_b, c.attributes().integer("transB", 0));
-  if (a->rank() != 2 || b->rank() != 2)
-    return error(Code::kInvalid,
-                 fmt::format("A is {}, B {}: expected matrices", to_string(a->shape()), to_string(b->shape())));
-  if (a->dtype() != b->dtype())
-    return error(Code::kInvalid, fmt::format("A is of {}, B of {}", to_string(a->dtype()), to_string(b->dtype())));
-  const int64_t M = a->dim(turn_a ? 1 : 0), K = a->dim(turn_a ? 0 : 1), N = b->dim(turn_b ? 0 : 1);
-  if (b->dim(turn_b ? 1 : 0) != K)
-    return error(Code::kInvalid, fmt::format("A {} (transA {}) and B {} (transB {}) have no product",
-                                             to_string(a->shape()), turn_a, to_string(b->shape()), turn_b));
-  const Shape shape{M, N};
-  if (bias != nullptr) {
-    const auto wide = broadcast(bias->shape(), shape);
-    if (!wide || *wide != shape)
-      return error(Code::kInvalid,
-                   fmt::format("C {} does not broadcast to {}", to_string(bias->shape()), to_string(shape)));
-  }
-  return in_wide(a->dtype(), "A", [&]<class T>() -> Result<> {
-    BOLIDE_TRY(const Tensor wide_a, widened<T>(c, *a));
-    BOLIDE_TRY(const Tensor wide_b, widened<T>(c, *b));
-    BOLIDE_TRY(const Tensor wide_c, widened_if<T>(c, 2));
-    BOLIDE_TRY(Tensor y, make_wide<T>(c, shape));
-    multiply<T>(c.workers(), M, N, K, 1, [&](int64_t) {
-      return Product<T>{{wide_a.as<T>().data(), turn_a ? 1 : K, turn_a ? M : 1},
-                        {wide_b.as<T>().data(), turn_b ? 1 : N, turn_b ? K : 1},
-                        y.mutate<T>().data(),
-                        N};
-    });
-    const auto out = y.mutate<T>();
-    const auto scaled = [](float scale, T value) -> T {
-      if (scale == 1) return value;
-      if constexpr (std::is_integral_v<T>) {
-        const double real = static_cast<double>(scale) * static_cast<double>(static_cast<int64_t>(value));
-        return std::abs(real) < 0x1p62 ? static_cast<T>(static_cast<int64_t>(real)) : T{};
-      } else {
-        return static_cast<T>(scale) * value;
-      }
-    };
-    if (alpha != 1)
-      for (T& value : out) value = scaled(alpha, value);
-    if (wide_c && beta != 0)
-      for_each_offset(shape, broadcast_strides(wide_c.shape(), shape), {}, [&](int64_t i, int64_t from, int64_t) {
-        out[static_cast<size_t>(i)] += scaled(beta, wide_c.as<T>()[static_cast<size_t>(from)]);
-      });
-    return emit(c, 0, a->dtype(), std::move(y));
-  });
-}
+Result<> run_gemm(RunContext& c) { return gemm_then(c, nullptr); }
 
 // By elimination with row pivots, in f64.
 double determinant(std::vector<double>& m, size_t n) {
@@ -158,6 +105,64 @@ constexpr OpDef kOps[] = {
 };
 
 }  // namespace
+
+// Y[M, N] = alpha A B + beta C, where C broadcasts to Y.
+Result<> gemm_then(RunContext& c, const FunctionRef<double(double)>* f) {
+  BOLIDE_TRY(const Tensor* a, c.tensor(0));
+  BOLIDE_TRY(const Tensor* b, c.tensor(1));
+  BOLIDE_TRY(const Tensor* bias, c.tensor_if(2));
+  BOLIDE_TRY(const float alpha, c.attributes().number("alpha", 1));
+  BOLIDE_TRY(const float beta, c.attributes().number("beta", 1));
+  BOLIDE_TRY(const int64_t turn_a, c.attributes().integer("transA", 0));
+  BOLIDE_TRY(const int64_t turn_b, c.attributes().integer("transB", 0));
+  if (a->rank() != 2 || b->rank() != 2)
+    return error(Code::kInvalid,
+                 fmt::format("A is {}, B {}: expected matrices", to_string(a->shape()), to_string(b->shape())));
+  if (a->dtype() != b->dtype())
+    return error(Code::kInvalid, fmt::format("A is of {}, B of {}", to_string(a->dtype()), to_string(b->dtype())));
+  const int64_t M = a->dim(turn_a ? 1 : 0), K = a->dim(turn_a ? 0 : 1), N = b->dim(turn_b ? 0 : 1);
+  if (b->dim(turn_b ? 1 : 0) != K)
+    return error(Code::kInvalid, fmt::format("A {} (transA {}) and B {} (transB {}) have no product",
+                                             to_string(a->shape()), turn_a, to_string(b->shape()), turn_b));
+  const Shape shape{M, N};
+  if (bias != nullptr) {
+    const auto wide = broadcast(bias->shape(), shape);
+    if (!wide || *wide != shape)
+      return error(Code::kInvalid,
+                   fmt::format("C {} does not broadcast to {}", to_string(bias->shape()), to_string(shape)));
+  }
+  return in_wide(a->dtype(), "A", [&]<class T>() -> Result<> {
+    BOLIDE_TRY(const Tensor wide_a, widened<T>(c, *a));
+    BOLIDE_TRY(const Tensor wide_b, widened<T>(c, *b));
+    BOLIDE_TRY(const Tensor wide_c, widened_if<T>(c, 2));
+    BOLIDE_TRY(Tensor y, make_wide<T>(c, shape));
+    multiply<T>(c.workers(), M, N, K, 1, [&](int64_t) {
+      return Product<T>{{wide_a.as<T>().data(), turn_a ? 1 : K, turn_a ? M : 1},
+                        {wide_b.as<T>().data(), turn_b ? 1 : N, turn_b ? K : 1},
+                        y.mutate<T>().data(),
+                        N};
+    });
+    const auto out = y.mutate<T>();
+    const auto scaled = [](float scale, T value) -> T {
+      if (scale == 1) return value;
+      if constexpr (std::is_integral_v<T>) {
+        const double real = static_cast<double>(scale) * static_cast<double>(static_cast<int64_t>(value));
+        return std::abs(real) < 0x1p62 ? static_cast<T>(static_cast<int64_t>(real)) : T{};
+      } else {
+        return static_cast<T>(scale) * value;
+      }
+    };
+    if (alpha != 1)
+      for (T& value : out) value = scaled(alpha, value);
+    if (wide_c && beta != 0)
+      for_each_offset(shape, broadcast_strides(wide_c.shape(), shape), {}, [&](int64_t i, int64_t from, int64_t) {
+        out[static_cast<size_t>(i)] += scaled(beta, wide_c.as<T>()[static_cast<size_t>(from)]);
+      });
+    if (f != nullptr)
+      for (T& value : out) value = static_cast<T>((*f)(static_cast<double>(value)));
+    return emit(c, 0, a->dtype(), std::move(y));
+  });
+}
 
 std::span<const OpDef> matrix_ops() { return kOps; }
 

@@ -80,7 +80,7 @@ struct Interpreter::Program {
           for (const ValueId id : node.bodies[i].captures) body_inputs.push_back(*value_of(id));
           return step.bodies[i]->run(std::move(body_inputs), machine);
         }
-        return error(Code::kInvalid, fmt::format("has no graph {}", attribute));
+        return error(Code::kNotFound, fmt::format("has no graph {}", attribute));
       };
       RunContext context(*step.op->attributes, step.op->version, in, out, machine.workers, machine.pool, run_body);
       const auto start = std::chrono::steady_clock::now();
