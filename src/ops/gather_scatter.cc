@@ -24,7 +24,7 @@ W reduced(Reduction how, W a, W b) {
   // Integers wrap around.
   const auto wrapped = [](auto x, auto y, bool add) {
     if constexpr (std::is_integral_v<W>) {
-      const auto u = static_cast<uint64_t>(x), v = static_cast<uint64_t>(y);
+      const uint64_t u = static_cast<std::make_unsigned_t<W>>(x), v = static_cast<std::make_unsigned_t<W>>(y);
       return static_cast<W>(add ? u + v : u * v);
     } else {
       return add ? x + y : x * y;

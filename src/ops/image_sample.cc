@@ -67,7 +67,8 @@ size_t taps_of(const Axis& axis, Filter filter, double x, std::array<Tap, 4>& ta
     taps[0] = {axis.sample(axis.padded(std::nearbyint(x))), 1};
     return 1;
   }
-  x = axis.padded(x);
+  // Cubic samples beyond the border are the border's, from wherever x is.
+  if (filter != Filter::kCubic || axis.padding != Padding::kBorder) x = axis.padded(x);
   const double left = std::floor(x), t = x - left;
   if (filter == Filter::kLinear) {
     taps[0] = {axis.sample(left), 1 - t};

@@ -237,9 +237,9 @@ Result<> run_normalizer(RunContext& c) {
   BOLIDE_TRY(Tensor * y, c.make(0, DType::kF32, c.value(0)->tensor()->shape()));
   float* to = y->mutate<float>().data();
   for (int64_t row = 0; row < x.rows; ++row) {
-    double size = 0;
+    double size = norm == "MAX" ? -INFINITY : 0;
     for (const double v : x.row(row))
-      size = norm == "MAX" ? std::max(size, std::abs(v)) : size + (norm == "L1" ? std::abs(v) : v * v);
+      size = norm == "MAX" ? std::max(size, v) : size + (norm == "L1" ? std::abs(v) : v * v);
     if (norm == "L2") size = std::sqrt(size);
     for (const double v : x.row(row)) *to++ = static_cast<float>(size == 0 ? v : v / size);
   }

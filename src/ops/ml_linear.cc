@@ -82,6 +82,13 @@ void post_transform(PostTransform how, std::span<double> scores) {
   for (double& s : scores) s = sum == 0 ? 0.5 : s / sum;
 }
 
+std::vector<double> split_in_two(double score, bool is_probability, PostTransform how) {
+  const bool is_plain = is_probability && how != PostTransform::kLogistic;
+  std::vector<double> scores{is_plain ? 1 - score : -score, score};
+  if (how == PostTransform::kLogistic || how == PostTransform::kProbit) post_transform(how, scores);
+  return scores;
+}
+
 Result<Tensor> class_labels(const RunContext& c, std::string_view strings, std::string_view integers) {
   BOLIDE_TRY(std::vector<std::string> texts, c.attributes().texts(strings));
   BOLIDE_TRY(const std::vector<int64_t> numbers, c.attributes().integers(integers));
@@ -135,13 +142,15 @@ Result<> run_linear_classifier(RunContext& c) {
   const auto width = static_cast<size_t>(labels.elements());
   for (size_t row = 0; row < static_cast<size_t>(x.rows); ++row) {
     std::vector<double> mine;
-    if (is_single)
-      mine = {-given[row], given[row]};
-    else
-      mine.assign(given.begin() + static_cast<int64_t>(row * width),
-                  given.begin() + static_cast<int64_t>((row + 1) * width));
-    places.push_back(std::max_element(mine.begin(), mine.end()) - mine.begin());
-    post_transform(how, mine);
+    if (is_single) {
+      places.push_back(given[row] > 0 ? 1 : 0);
+      mine = split_in_two(given[row], true, how);
+    } else {
+      const auto from = given.begin() + static_cast<int64_t>(row * width);
+      mine.assign(from, from + static_cast<int64_t>(width));
+      places.push_back(std::max_element(mine.begin(), mine.end()) - mine.begin());
+      post_transform(how, mine);
+    }
     scores.insert(scores.end(), mine.begin(), mine.end());
   }
   return set_classes(c, labels, places, scores);

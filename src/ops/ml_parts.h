@@ -23,6 +23,10 @@ enum class PostTransform : uint8_t { kNone, kSoftmax, kLogistic, kSoftmaxZero, k
 Result<PostTransform> post_transform_of(const RunContext& c);  // of the attribute's text
 void post_transform(PostTransform how, std::span<double> scores);
 
+// Scores of both classes from one that tells them apart: a probability, or a distance from 0. The specification is
+// silent; as ONNX Runtime does it, no softmax applies.
+std::vector<double> split_in_two(double score, bool is_probability, PostTransform how);
+
 // Labels of classes: strings or integers, the only attribute of the two that has some. kInvalid: none has.
 Result<Tensor> class_labels(const RunContext& c, std::string_view strings, std::string_view integers);
 // Outputs 0 and 1: the label of each row, whose place is given, and scores [rows, columns].

@@ -229,14 +229,6 @@ Result<> add_base(const RunContext& c, std::vector<double>& scores) {
   return {};
 }
 
-// One score that tells two classes apart, and the class that it means. Weights that are all positive make it a
-// probability, others a distance from 0; the first has no transformation.
-int64_t split_in_two(std::vector<double>& scores, double score, bool is_probability, PostTransform how) {
-  scores = is_probability ? std::vector<double>{1 - score, score} : std::vector<double>{-score, score};
-  if (how == PostTransform::kProbit || !is_probability) post_transform(how, scores);
-  return score > (is_probability ? 0.5 : 0.0) ? 1 : 0;
-}
-
 }  // namespace
 
 Result<> run_tree_ensemble(RunContext& c) {
@@ -297,7 +289,8 @@ Result<> run_tree_classifier(RunContext& c) {
     BOLIDE_TRY(std::vector<double> scores, forest.score(x.row(row)));
     if (is_single) {
       const double score = scores[static_cast<size_t>(*voted.begin())] + (base.empty() ? 0 : base.back());
-      places.push_back(split_in_two(scores, score, all_positive, how));
+      places.push_back(score > (all_positive ? 0.5 : 0.0) ? 1 : 0);
+      scores = split_in_two(score, all_positive, how);
     } else {
       BOLIDE_TRY(add_base(c, scores));
       places.push_back(std::max_element(scores.begin(), scores.end()) - scores.begin());

@@ -57,7 +57,8 @@ struct Vectorizer {
         }
       }
       // Strides make no difference to single tokens: they count once.
-      if (from_size == 1 && ++from_size > longest) break;
+      from_size = std::max<int64_t>(from_size, 2);
+      if (from_size > longest) break;
     }
     for (size_t i = 0; i < to.size(); ++i) {
       if (!is_count) to[i] = to[i] > 0 ? 1.0F : 0.0F;
