@@ -66,6 +66,7 @@ module:nlohmann_json nlohmann-json3-dev
 module:libpcre2-8 libpcre2-dev
 module:libutf8proc libutf8proc-dev
 module:liblzma liblzma-dev
+module:zlib zlib1g-dev
 module:CLI11 libcli11-dev
 module:libedit libedit-dev" ;;
     model) echo "command:python3 python3

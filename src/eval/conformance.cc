@@ -165,10 +165,6 @@ Result<> run_case(Found& found, Workers& workers) {
     std::vector<AnyValue> inputs;
     for (size_t i = 0; i < program.inputs.size(); ++i) {
       const fs::path file = set / fmt::format("input_{}.pb", i);
-      if (!fs::exists(file) && program.inputs[i].has_default) {
-        inputs.push_back(program.inputs[i].otherwise);
-        continue;
-      }
       BOLIDE_TRY(AnyValue value, read_value(file, program.inputs[i].type));
       inputs.push_back(std::move(value));
     }

@@ -55,12 +55,12 @@ class Importer {
     BOLIDE_TRY(read_initialisers(model_.graph, initialisers));
     for (const OnnxValueInfo& input : model_.graph.inputs) {
       const auto known = initialisers.find(input.name);
-      if (known != initialisers.end() && model_.ir_version < 4) continue;  // before version 4 all of them are listed
+      // An initialiser of the name of an input is what the input is by default. It is taken for a constant, which it is
+      // in every file that exporters list all weights as inputs in.
+      if (known != initialisers.end()) continue;
       if (scope.values.contains(input.name)) return twice("input", input.name);
       scope.values[input.name] = frame.graph.add_input(std::string(input.name), {});
-      OnnxProgram::Port port{std::string(input.name), input.type, known != initialisers.end(), {}};
-      if (port.has_default) port.otherwise = known->second;
-      program.inputs.push_back(std::move(port));
+      program.inputs.push_back({std::string(input.name), input.type});
     }
     for (auto& [name, value] : initialisers)
       if (!scope.values.contains(name)) scope.values[name] = frame.graph.add_constant(std::string(name), value);
@@ -69,7 +69,7 @@ class Importer {
     for (const OnnxValueInfo& output : model_.graph.outputs) {
       BOLIDE_TRY(const ValueId value, resolve(scope, output.name).context("the graph's outputs"));
       frame.graph.add_output(std::string(output.name), value);
-      program.outputs.push_back({std::string(output.name), output.type, false, {}});
+      program.outputs.push_back({std::string(output.name), output.type});
     }
     program.graph = std::move(frame.graph);
     return program.graph.verify();

@@ -14,9 +14,7 @@ namespace bolide {
 struct OnnxProgram {
   struct Port {
     std::string name;
-    OnnxType type;             // its texts are views of the file
-    bool has_default = false;  // inputs: an initialiser stands for one that is not given
-    AnyValue otherwise;        // that initialiser
+    OnnxType type;  // its texts are views of the file
   };
   std::shared_ptr<const void> file;   // what types and constants are views of
   std::vector<Port> inputs, outputs;  // in the order of the graph's

@@ -1,0 +1,73 @@
+#include "app/network.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+
+namespace bolide {
+namespace {
+
+Result<> check(const OnnxProgram::Port& port, const AnyValue& value) {
+  const auto refuse = [&](std::string_view what) {
+    return error(Code::kInvalid, fmt::format("input {}: {}, expected {}", port.name, what, to_string(port.type)));
+  };
+  if (port.type.kind != OnnxType::Kind::kTensor) return {};  // the ops check sequences and optionals
+  const Tensor* tensor = value.tensor();
+  if (tensor == nullptr) return refuse(value.has_value() ? "a sequence" : "no value");
+  const auto given = [&] { return fmt::format("{}{}", to_string(tensor->dtype()), to_string(tensor->shape())); };
+  if (const auto dtype = onnx_dtype(port.type.element); dtype.has_value() && *dtype != tensor->dtype())
+    return refuse(given());
+  if (!port.type.dims.has_value()) return {};
+  const std::vector<OnnxDim>& dims = *port.type.dims;
+  if (static_cast<int>(dims.size()) != tensor->rank()) return refuse(given());
+  for (size_t i = 0; i < dims.size(); ++i)
+    if (dims[i].value.has_value() && *dims[i].value != tensor->dim(static_cast<int>(i))) return refuse(given());
+  return {};
+}
+
+}  // namespace
+
+bool is_network(const std::filesystem::path& path) { return path.extension() == ".onnx"; }
+
+std::string to_string(const OnnxType& type) {
+  switch (type.kind) {
+    case OnnxType::Kind::kSequence: return "sequence of " + (type.of.empty() ? "?" : to_string(type.of[0]));
+    case OnnxType::Kind::kOptional: return "optional " + (type.of.empty() ? "?" : to_string(type.of[0]));
+    case OnnxType::Kind::kMap: return "map";
+    case OnnxType::Kind::kUnknown: return "?";
+    default: break;
+  }
+  const auto dtype = onnx_dtype(type.element);
+  std::string text(dtype ? to_string(*dtype) : std::string_view("?"));
+  if (!type.dims.has_value()) return text;
+  text += '[';
+  for (const OnnxDim& dim : *type.dims) {
+    if (text.back() != '[') text += ',';
+    text += dim.value.has_value() ? fmt::format("{}", *dim.value) : dim.symbol.empty() ? "?" : std::string(dim.symbol);
+  }
+  return text + ']';
+}
+
+Result<Network> Network::open(const std::filesystem::path& path, const NetworkOptions& options) {
+  const auto start = std::chrono::steady_clock::now();
+  Network network;
+  BOLIDE_TRY(network.device_, make_cpu_device(options.threads, std::nullopt));
+  BOLIDE_TRY(network.stream_, network.device_->make_stream());
+  BOLIDE_TRY(OnnxProgram program, open_onnx(path));
+  network.program_ = std::make_unique<OnnxProgram>(std::move(program));
+  BOLIDE_TRY(Interpreter interpreter, Interpreter::make(network.program_->graph));
+  network.interpreter_ = std::make_unique<Interpreter>(std::move(interpreter));
+  network.load_ms_ = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  return network;
+}
+
+Result<std::vector<AnyValue>> Network::run(std::vector<AnyValue> given, const GeneralObserver* observer) {
+  if (given.size() != inputs().size())
+    return error(Code::kInvalid, fmt::format("{} values for a model of {} inputs", given.size(), inputs().size()));
+  for (size_t i = 0; i < given.size(); ++i) {
+    BOLIDE_TRY(check(inputs()[i], given[i]));
+  }
+  return interpreter_->run(std::move(given), stream_->workers(), pool_, observer);
+}
+
+}  // namespace bolide

@@ -1,0 +1,59 @@
+// Network: an ONNX model that is ready to run, with named tensors in and out.
+//
+// Thread rules: run on one thread at a time.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "device/device.h"
+#include "onnx/import.h"
+#include "plan/interpreter.h"
+#include "tensor/caching_pool.h"
+
+namespace bolide {
+
+struct NetworkOptions {
+  int threads = 0;  // 0: the cores this cgroup may use
+};
+
+// True if the path is for Network, by its name: "x.onnx".
+bool is_network(const std::filesystem::path& path);
+
+class Network {
+ public:
+  // Errors are for the user: file, node, what is wrong.
+  static Result<Network> open(const std::filesystem::path& path, const NetworkOptions& options);
+
+  const OnnxProgram& program() const { return *program_; }
+  const std::vector<OnnxProgram::Port>& inputs() const { return program_->inputs; }
+  const std::vector<OnnxProgram::Port>& outputs() const { return program_->outputs; }
+  const DeviceInfo& device() const { return device_->info(); }
+  const CachingPool& pool() const { return pool_; }
+  double load_ms() const { return load_ms_; }
+
+  // Values in the order of inputs(). They are checked against what the model declares: kInvalid names the input.
+  // Outputs in the order of outputs().
+  Result<std::vector<AnyValue>> run(std::vector<AnyValue> inputs, const GeneralObserver* observer = nullptr);
+
+ private:
+  std::unique_ptr<OnnxProgram> program_;  // the interpreter points into it
+  std::unique_ptr<Interpreter> interpreter_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Stream> stream_;
+  CachingPool pool_;
+  double load_ms_ = 0;
+};
+
+// "f32[N,3,224,224]", "sequence of i64[?]".
+std::string to_string(const OnnxType& type);
+
+// A value for an input, as people give it:
+//   FILE.npy, FILE.npz (the array of the input's name) or FILE.npz:ARRAY, FILE.json, [[1, 2], [3, 4]] or a bare number
+//   or text, random or random:1x3x224x224 (seeded; symbolic dims that are not given are 1)
+Result<AnyValue> network_input(const OnnxProgram::Port& port, std::string_view text, uint64_t seed);
+
+}  // namespace bolide
