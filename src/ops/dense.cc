@@ -16,6 +16,7 @@ constexpr int64_t kPackedStride = kColumns + kPad;
 
 template <class T>
 struct VectorOf {
+  // NOLINTNEXTLINE(modernize-use-using): an alias takes no attributes of a dependent type.
   typedef T type __attribute__((vector_size(16), aligned(alignof(T)), may_alias));
 };
 
@@ -145,7 +146,8 @@ template <class To, class From>
 void copy_as(const Tensor& from, Tensor& to) {
   const auto in = from.as<From>();
   const auto out = to.mutate<To>();
-  for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<To>(widen(in[i]));
+  for (size_t i = 0; i < out.size(); ++i)
+    out[i] = static_cast<To>(widen(in[i]));  // NOLINT(bugprone-signed-char-misuse): numbers, modulo 2^64
 }
 
 template <class To, class From>

@@ -18,16 +18,15 @@ template <class T>
 void scale_planes(RunContext& c, const T* x, T* y, int64_t N, int64_t C, int64_t plane, const double* mean,
                   const double* variance, const T* scale, const T* bias, double epsilon) {
   if (N == 0 || plane == 0) return;
-  parallel(c.workers(), N * C, std::max<int64_t>(1, 16384 / plane),
-           [&](int64_t begin, int64_t end) {
-             for (int64_t i = begin; i < end; ++i) {
-               const int64_t channel = i % C;
-               const double factor = static_cast<double>(scale[channel]) / std::sqrt(variance[channel] + epsilon);
-               const auto a = static_cast<T>(factor);
-               const auto b = static_cast<T>(static_cast<double>(bias[channel]) - mean[channel] * factor);
-               for (int64_t j = i * plane; j < (i + 1) * plane; ++j) y[j] = x[j] * a + b;
-             }
-           });
+  parallel(c.workers(), N * C, std::max<int64_t>(1, 16384 / plane), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t channel = i % C;
+      const double factor = static_cast<double>(scale[channel]) / std::sqrt(variance[channel] + epsilon);
+      const auto a = static_cast<T>(factor);
+      const auto b = static_cast<T>(static_cast<double>(bias[channel]) - mean[channel] * factor);
+      for (int64_t j = i * plane; j < (i + 1) * plane; ++j) y[j] = x[j] * a + b;
+    }
+  });
 }
 
 // Versions before 9 may have statistics of each element (spatial 0); those before 7 test only if is_test is set, those
