@@ -91,6 +91,7 @@ T masked() {
 
 template <class T>
 void attend(Workers& workers, const Attend<T>& a, FunctionRef<void(int64_t b, int64_t h, int64_t i, T* row)> bias) {
+  if (a.Dv == 0 && (a.scores == nullptr || a.L == 0)) return;
   const int64_t rows = a.B * a.H * a.S;
   const int64_t work = std::max<int64_t>(1, a.L * (a.D + a.Dv));
   parallel(workers, rows, std::max<int64_t>(1, 32768 / work), [&](int64_t begin, int64_t end) {
@@ -106,6 +107,7 @@ void attend(Workers& workers, const Attend<T>& a, FunctionRef<void(int64_t b, in
 template <class T>
 void rotate(const Rotation<T>& r, const Heads<const T>& x, const Heads<T>& y,
             FunctionRef<int64_t(int64_t b, int64_t s)> angle) {
+  if (r.H == 0 || r.D == 0) return;
   const int64_t half = r.dim / 2;
   for (int64_t b = 0; b < r.B; ++b)
     for (int64_t s = 0; s < r.S; ++s) {
@@ -132,6 +134,7 @@ Result<Tensor> append(const RunContext& c, const Tensor& past, const Heads<const
   const int64_t P = past ? past.dim(2) : 0;
   BOLIDE_TRY(product_of(std::array{B, G, P + L, D}));
   BOLIDE_TRY(Tensor all, make_wide<T>(c, {B, G, P + L, D}));
+  if (all.elements() == 0) return all;
   T* to = all.mutate<T>().data();
   for (int64_t b = 0; b < B; ++b)
     for (int64_t g = 0; g < G; ++g) {
@@ -141,12 +144,12 @@ Result<Tensor> append(const RunContext& c, const Tensor& past, const Heads<const
   return all;
 }
 
-#define BOLIDE_ATTEND(T)                                                                                             \
-  template T masked<T>();                                                                                            \
-  template void attend<T>(Workers&, const Attend<T>&, FunctionRef<void(int64_t, int64_t, int64_t, T*)>);             \
-  template void rotate<T>(const Rotation<T>&, const Heads<const T>&, const Heads<T>&,                                \
-                          FunctionRef<int64_t(int64_t, int64_t)>);                                                   \
-  template Result<Tensor> append<T>(const RunContext&, const Tensor&, const Heads<const T>&, int64_t, int64_t,       \
+#define BOLIDE_ATTEND(T)                                                                                       \
+  template T masked<T>();                                                                                      \
+  template void attend<T>(Workers&, const Attend<T>&, FunctionRef<void(int64_t, int64_t, int64_t, T*)>);       \
+  template void rotate<T>(const Rotation<T>&, const Heads<const T>&, const Heads<T>&,                          \
+                          FunctionRef<int64_t(int64_t, int64_t)>);                                             \
+  template Result<Tensor> append<T>(const RunContext&, const Tensor&, const Heads<const T>&, int64_t, int64_t, \
                                     int64_t, int64_t);
 BOLIDE_ATTEND(float)
 BOLIDE_ATTEND(double)

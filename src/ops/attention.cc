@@ -273,8 +273,14 @@ Result<> run_rotary_embedding(RunContext& c) {
     BOLIDE_TRY(const Tensor wide_cosines, widened<T>(c, *cosines));
     BOLIDE_TRY(const Tensor wide_sines, widened<T>(c, *sines));
     BOLIDE_TRY(Tensor y, make_wide<T>(c, x->shape()));
-    const Rotation<T> rotation{side.B, side.heads, side.rows, side.D, dim, interleaved != 0,
-                               wide_cosines.as<T>().data(), wide_sines.as<T>().data()};
+    const Rotation<T> rotation{side.B,
+                               side.heads,
+                               side.rows,
+                               side.D,
+                               dim,
+                               interleaved != 0,
+                               wide_cosines.as<T>().data(),
+                               wide_sines.as<T>().data()};
     rotate<T>(rotation, side.view(wide.as<T>().data()), side.view(y.mutate<T>().data()), [&](int64_t b, int64_t s) {
       const int64_t i = b * side.rows + s;
       return at.empty() ? i : at[static_cast<size_t>(i)];

@@ -56,7 +56,7 @@ Result<> run_linear_attention(RunContext& c) {
     BOLIDE_TRY(Tensor y, make_wide<T>(c, {B, steps, H * dv}, true));
     BOLIDE_TRY(Tensor present, make_wide<T>(c, state_shape, true));
     if (past && past.bytes() > 0) std::memcpy(present.mutable_data(), past.data(), past.bytes());
-    parallel(c.workers(), B * G, 1, [&](int64_t begin, int64_t end) {
+    parallel(c.workers(), y.elements() == 0 ? 0 : B * G, 1, [&](int64_t begin, int64_t end) {
       std::vector<T> write(static_cast<size_t>(dv));
       for (int64_t bg = begin; bg < end; ++bg) {
         const int64_t b = bg / G, g = bg % G;
@@ -67,8 +67,8 @@ Result<> run_linear_attention(RunContext& c) {
           const T* vt = v.as<T>().data() + (row * G + g) * dv;
           if (gated)
             for (int64_t i = 0; i < dk; ++i) {
-              const T factor = std::exp(decays.as<T>()[static_cast<size_t>((row * G + g) * (by_head ? 1 : dk) +
-                                                                           (by_head ? 0 : i))]);
+              const T factor =
+                  std::exp(decays.as<T>()[static_cast<size_t>((row * G + g) * (by_head ? 1 : dk) + (by_head ? 0 : i))]);
               for (int64_t m = 0; m < dv; ++m) s[i * dv + m] *= factor;
             }
           std::copy_n(vt, dv, write.data());
@@ -119,7 +119,7 @@ Result<> run_causal_conv_with_state(RunContext& c) {
     BOLIDE_TRY(const Tensor before, widened_if<T>(c, 3));
     BOLIDE_TRY(Tensor y, make_wide<T>(c, x->shape()));
     BOLIDE_TRY(Tensor present, make_wide<T>(c, {B, C, K - 1}));
-    parallel(c.workers(), B * C, 16, [&](int64_t begin, int64_t end) {
+    parallel(c.workers(), y.elements() + present.elements() == 0 ? 0 : B * C, 16, [&](int64_t begin, int64_t end) {
       std::vector<T> line(static_cast<size_t>(L + K - 1));
       for (int64_t row = begin; row < end; ++row) {
         std::fill_n(line.data(), K - 1, T{});
@@ -150,9 +150,9 @@ Result<> run_tensor_scatter(RunContext& c) {
   if (axis == 0) return error(Code::kInvalid, "axis is the batch");
   if (mode != "linear" && mode != "circular") return error(Code::kInvalid, fmt::format("mode is '{:.40}'", mode));
   if (update->dtype() != cache->dtype() || update->rank() != cache->rank())
-    return error(Code::kInvalid, fmt::format("past_cache is {}{}, update {}{}", to_string(cache->dtype()),
-                                             to_string(cache->shape()), to_string(update->dtype()),
-                                             to_string(update->shape())));
+    return error(Code::kInvalid,
+                 fmt::format("past_cache is {}{}, update {}{}", to_string(cache->dtype()), to_string(cache->shape()),
+                             to_string(update->dtype()), to_string(update->shape())));
   const int64_t most = cache->dim(axis), count = update->dim(axis), B = cache->dim(0);
   Shape expected = cache->shape();
   expected[axis] = std::min(count, most);
@@ -162,8 +162,9 @@ Result<> run_tensor_scatter(RunContext& c) {
     return error(Code::kInvalid, fmt::format("write_indices has {} values for {} sequences", starts.size(), B));
   for (const int64_t start : starts)
     if (start < 0 || start > (mode == "linear" ? most - count : int64_t{1} << 48))
-      return error(Code::kInvalid, fmt::format("write_indices has {} for {} rows of a cache of {}", start, count, most));
-  BOLIDE_TRY(Tensor* y, c.make(0, cache->dtype(), cache->shape()));
+      return error(Code::kInvalid,
+                   fmt::format("write_indices has {} for {} rows of a cache of {}", start, count, most));
+  BOLIDE_TRY(Tensor * y, c.make(0, cache->dtype(), cache->shape()));
   return dispatch_moves(cache->dtype(), [&]<class T>() -> Result<> {
     const auto out = y->mutate<T>();
     std::copy(cache->as<T>().begin(), cache->as<T>().end(), out.begin());

@@ -152,8 +152,8 @@ Result<Tensor> convolve(RunContext& c, const Convolution& convolution, const Ten
     parallel(c.workers(), N * M, std::max<int64_t>(1, 16384 / (plane * depth)), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const int64_t group = i % M / rows;
-        add_rows(window, taps, channels, in + (i / M * C + group * channels) * window.inputs(),
-                 weights + i % M * depth, out + i * plane);
+        add_rows(window, taps, channels, in + (i / M * C + group * channels) * window.inputs(), weights + i % M * depth,
+                 out + i * plane);
       }
     });
     return y;

@@ -156,6 +156,7 @@ Result<> run_deform_conv(RunContext& c) {
     BOLIDE_TRY(const Tensor wide_b, widened_if<T>(c, 3));
     BOLIDE_TRY(const Tensor wide_mask, widened_if<T>(c, 4));
     BOLIDE_TRY(Tensor y, make_wide<T>(c, shape));
+    if (y.elements() == 0) return emit(c, 0, x->dtype(), std::move(y));
     const int64_t plane = oh * ow, channels = C / groups, rows = M / groups, depth = channels * taps;
     const int64_t H = window.input[0], W = window.input[1];
     T* const out = y.mutate<T>().data();
@@ -200,8 +201,7 @@ Result<> run_col2im(RunContext& c) {
   }
   BOLIDE_TRY(product_of(shape.span()));
   // The forward window is that of a convolution over the image: geometry only, no elements.
-  BOLIDE_TRY(const Window window,
-             forward_window(c, Tensor::over(nullptr, nullptr, DType::kF32, shape), kernel, false));
+  BOLIDE_TRY(const Window window, forward_window(c, Tensor::over(nullptr, nullptr, DType::kF32, shape), kernel, false));
   BOLIDE_TRY(const int64_t blocks, product_of({window.output.data(), image.size()}));
   const int64_t taps = window.taps();
   if (x->dim(2) != blocks || x->dim(1) % taps != 0)

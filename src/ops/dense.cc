@@ -16,6 +16,7 @@ constexpr int64_t kPackedStride = kColumns + kPad;
 
 template <class T>
 struct VectorOf {
+  // NOLINTNEXTLINE(modernize-use-using): an alias takes no attributes of a dependent type.
   typedef T type __attribute__((vector_size(16), aligned(alignof(T)), may_alias));
 };
 
@@ -63,8 +64,8 @@ void pack_view(const MatrixView<T>& b, int64_t k0, int64_t rows, int64_t j0, int
 
 // Rows [i0, i1) and columns [j0, j1) of out, added to what is there.
 template <class T>
-void multiply_tile(int64_t i0, int64_t i1, int64_t j0, int64_t j1, int64_t K, const MatrixView<T>& a,
-                   PackRows<T> pack, T* out, int64_t out_stride, std::vector<T>& memory) {
+void multiply_tile(int64_t i0, int64_t i1, int64_t j0, int64_t j1, int64_t K, const MatrixView<T>& a, PackRows<T> pack,
+                   T* out, int64_t out_stride, std::vector<T>& memory) {
   constexpr int64_t kTileColumns = 2 * 16 / sizeof(T);
   if (memory.empty()) memory.assign(static_cast<size_t>(kDepth * kPackedStride + kBlock * kDepth), T{});
   T* const packed_b = memory.data();
@@ -99,11 +100,17 @@ void multiply_few(int64_t i, int64_t j0, int64_t j1, int64_t K, const Product<T>
   T* out = p.out + i * p.stride;
   if (p.b.column == 1) {
     for (int64_t j = j0; j < j1; ++j) out[j] = T{};
-    for (int64_t k = 0; k < K; ++k) {
-      const T scale = a[k * p.a.column];
+    int64_t k = 0;
+    for (; k + 4 <= K; k += 4) {
       const T* row = p.b.data + k * p.b.row;
-      for (int64_t j = j0; j < j1; ++j) out[j] += scale * row[j];
+      const T *row1 = row + p.b.row, *row2 = row1 + p.b.row, *row3 = row2 + p.b.row;
+      const T scale = a[k * p.a.column], scale1 = a[(k + 1) * p.a.column];
+      const T scale2 = a[(k + 2) * p.a.column], scale3 = a[(k + 3) * p.a.column];
+      for (int64_t j = j0; j < j1; ++j)
+        out[j] += (scale * row[j] + scale1 * row1[j]) + (scale2 * row2[j] + scale3 * row3[j]);
     }
+    for (; k < K; ++k)
+      for (int64_t j = j0; j < j1; ++j) out[j] += a[k * p.a.column] * p.b.data[k * p.b.row + j];
     return;
   }
   for (int64_t j = j0; j < j1; ++j) {
@@ -139,7 +146,8 @@ template <class To, class From>
 void copy_as(const Tensor& from, Tensor& to) {
   const auto in = from.as<From>();
   const auto out = to.mutate<To>();
-  for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<To>(widen(in[i]));
+  for (size_t i = 0; i < out.size(); ++i)
+    out[i] = static_cast<To>(widen(in[i]));  // NOLINT(bugprone-signed-char-misuse): numbers, modulo 2^64
 }
 
 template <class To, class From>
@@ -185,7 +193,7 @@ Result<> emit(RunContext& c, size_t i, DType dtype, Tensor wide) {
     c.set(i, std::move(wide));
     return {};
   }
-  BOLIDE_TRY(Tensor* out, c.make(i, dtype, wide.shape()));
+  BOLIDE_TRY(Tensor * out, c.make(i, dtype, wide.shape()));
   if (wide.dtype() == DType::kU64)
     return dispatch(kIntegers, dtype, "an output", [&]<class To>() -> Result<> {
       narrow_as<To, uint64_t>(wide, *out);
@@ -213,8 +221,7 @@ Result<int64_t> product_of(std::span<const int64_t> dims) {
 
 Result<> expect_shape(const Tensor& tensor, const Shape& shape, std::string_view what) {
   if (tensor.shape() == shape) return {};
-  return error(Code::kInvalid,
-               fmt::format("{} is {}, expected {}", what, to_string(tensor.shape()), to_string(shape)));
+  return error(Code::kInvalid, fmt::format("{} is {}, expected {}", what, to_string(tensor.shape()), to_string(shape)));
 }
 
 template <class T>
@@ -223,13 +230,15 @@ void multiply(Workers& workers, int64_t M, int64_t N, int64_t K, int64_t batch,
   if (M == 0 || N == 0 || batch == 0) return;
   const int threads = workers.threads();
   if (M < kRows || K == 0) {
-    const int64_t blocks = (N + kColumns - 1) / kColumns;
-    parallel(workers, batch * blocks, std::max<int64_t>(1, 16384 / (std::max<int64_t>(K, 1) * std::min(N, kColumns))),
+    // Long runs of a row of B at a time, as far as all threads get some.
+    const int64_t width = std::clamp<int64_t>(batch * N / (2 * threads), kColumns, 16 * kColumns);
+    const int64_t blocks = (N + width - 1) / width;
+    parallel(workers, batch * blocks, std::max<int64_t>(1, 65536 / (std::max<int64_t>(K, 1) * std::min(N, width))),
              [&](int64_t begin, int64_t end) {
                for (int64_t chunk = begin; chunk < end; ++chunk) {
                  const Product<T> p = product(chunk / blocks);
-                 const int64_t j = chunk % blocks * kColumns;
-                 for (int64_t i = 0; i < M; ++i) multiply_few(i, j, std::min(N, j + kColumns), K, p);
+                 const int64_t j = chunk % blocks * width;
+                 for (int64_t i = 0; i < M; ++i) multiply_few(i, j, std::min(N, j + width), K, p);
                }
              });
     return;
@@ -277,11 +286,11 @@ void parallel(Workers& workers, int64_t total, int64_t grain, FunctionRef<void(i
   workers.run(chunks, [&](int64_t chunk, int) { f(chunk * step, std::min(total, (chunk + 1) * step)); });
 }
 
-#define BOLIDE_WIDE(T)                                                                                                \
-  template Result<Tensor> make_wide<T>(const RunContext&, const Shape&, bool);                                        \
-  template Result<Tensor> widened<T>(const RunContext&, const Tensor&);                                               \
-  template Result<Tensor> widened_if<T>(const RunContext&, size_t);                                                   \
-  template void multiply<T>(Workers&, int64_t, int64_t, int64_t, int64_t, FunctionRef<Product<T>(int64_t)>);          \
+#define BOLIDE_WIDE(T)                                                                                       \
+  template Result<Tensor> make_wide<T>(const RunContext&, const Shape&, bool);                               \
+  template Result<Tensor> widened<T>(const RunContext&, const Tensor&);                                      \
+  template Result<Tensor> widened_if<T>(const RunContext&, size_t);                                          \
+  template void multiply<T>(Workers&, int64_t, int64_t, int64_t, int64_t, FunctionRef<Product<T>(int64_t)>); \
   template void multiply_packed<T>(Workers&, int64_t, int64_t, int64_t, MatrixView<T>, PackRows<T>, T*, int64_t);
 BOLIDE_WIDE(float)
 BOLIDE_WIDE(double)

@@ -65,9 +65,8 @@ void walk(const Operand<T>& operand, const Labels& labels, const Sizes& sizes, F
   for (const Label label : labels) {
     size.push_back(sizes.at(label));
     const auto found = std::find(operand.labels.begin(), operand.labels.end(), label);
-    stride.push_back(found == operand.labels.end()
-                         ? 0
-                         : operand.strides[static_cast<size_t>(found - operand.labels.begin())]);
+    stride.push_back(
+        found == operand.labels.end() ? 0 : operand.strides[static_cast<size_t>(found - operand.labels.begin())]);
     if (size.back() == 0) return;
   }
   int64_t offset = 0;
@@ -172,17 +171,16 @@ Result<Equation> read_equation(const RunContext& c) {
     begin = end + 1;
   }
   if (terms.size() != c.inputs())
-    return error(Code::kInvalid, fmt::format("equation: '{:.80}' has {} terms for {} inputs", text, terms.size(),
-                                             c.inputs()));
+    return error(Code::kInvalid,
+                 fmt::format("equation: '{:.80}' has {} terms for {} inputs", text, terms.size(), c.inputs()));
   Equation equation;
   int widest = 0;
   for (size_t i = 0; i < terms.size(); ++i) {
     BOLIDE_TRY(const Tensor* tensor, c.tensor(i));
     const int spare = tensor->rank() - static_cast<int>(terms[i].before.size() + terms[i].after.size());
     if (spare < 0 || (spare > 0 && !terms[i].ellipsis))
-      return error(Code::kInvalid,
-                   fmt::format("equation: term {} of '{:.80}' does not fit input {} {}", i, text, i,
-                               to_string(tensor->shape())));
+      return error(Code::kInvalid, fmt::format("equation: term {} of '{:.80}' does not fit input {} {}", i, text, i,
+                                               to_string(tensor->shape())));
     widest = std::max(widest, spare);
     equation.inputs.push_back(labels_of(terms[i], spare));
     for (int axis = 0; axis < tensor->rank(); ++axis) {
@@ -241,8 +239,7 @@ Result<Operand<T>> operand_of(const RunContext& c, size_t i, const Labels& label
           operand.data.dim(axis) != operand.data.dim(other))
         return error(Code::kInvalid, fmt::format("equation: input {} repeats a label for axes of {} and {}", i,
                                                  operand.data.dim(other), operand.data.dim(axis)));
-  for (const Label label : operand.labels)
-    BOLIDE_CHECK(sizes.contains(label), "label {}", label);
+  for (const Label label : operand.labels) BOLIDE_CHECK(sizes.contains(label), "label {}", label);
   return operand;
 }
 

@@ -148,13 +148,14 @@ Result<> run_simplified_layer_normalization(RunContext& c) {
 }
 Result<> run_skip_layer_normalization(RunContext& c) {
   BOLIDE_TRY(const double epsilon, read_epsilon(c, 1e-12f));
-  return normalise_rows(c, {.epsilon = epsilon, .scale = 2, .bias = 3, .skip = 1, .skip_bias = 4, .mean = 1,
-                            .inverse = 2, .sum = 3});
+  return normalise_rows(
+      c, {.epsilon = epsilon, .scale = 2, .bias = 3, .skip = 1, .skip_bias = 4, .mean = 1, .inverse = 2, .sum = 3});
 }
 Result<> run_skip_simplified_layer_normalization(RunContext& c) {
   BOLIDE_TRY(const double epsilon, read_epsilon(c, 1e-12f));
-  return normalise_rows(c, {.epsilon = epsilon, .centred = false, .scale = 2, .skip = 1, .skip_bias = 3, .mean = 1,
-                            .inverse = 2, .sum = 3});
+  return normalise_rows(
+      c,
+      {.epsilon = epsilon, .centred = false, .scale = 2, .skip = 1, .skip_bias = 3, .mean = 1, .inverse = 2, .sum = 3});
 }
 
 // The activation that a fused op names, with two parameters whose meaning it decides.
@@ -164,10 +165,13 @@ struct Fused {
   double a = 0, b = 0;
 
   static Result<Fused> of(std::string_view name, double a, double b) {
-    constexpr std::pair<std::string_view, Kind> kNames[] = {
-        {"", Kind::kNone},           {"Relu", Kind::kRelu}, {"Tanh", Kind::kTanh},
-        {"Sigmoid", Kind::kSigmoid}, {"LeakyRelu", Kind::kLeakyRelu}, {"Clip", Kind::kClip},
-        {"HardSigmoid", Kind::kHardSigmoid}};
+    constexpr std::pair<std::string_view, Kind> kNames[] = {{"", Kind::kNone},
+                                                            {"Relu", Kind::kRelu},
+                                                            {"Tanh", Kind::kTanh},
+                                                            {"Sigmoid", Kind::kSigmoid},
+                                                            {"LeakyRelu", Kind::kLeakyRelu},
+                                                            {"Clip", Kind::kClip},
+                                                            {"HardSigmoid", Kind::kHardSigmoid}};
     for (const auto& [known, kind] : kNames)
       if (known == name) return Fused{kind, a, b};
     return error(Code::kUnsupported, fmt::format("activation '{:.40}'", name));

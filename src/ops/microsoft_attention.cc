@@ -21,6 +21,7 @@ template <class T>
 Result<Tensor> split_heads(const RunContext& c, const Tensor& x, int64_t heads, const T* bias) {
   const int64_t B = x.dim(0), rows = x.dim(1), hidden = x.dim(2), D = hidden / heads;
   BOLIDE_TRY(Tensor to, make_wide<T>(c, {B, heads, rows, D}));
+  if (to.elements() == 0) return to;
   T* out = to.mutate<T>().data();
   for (int64_t b = 0; b < B; ++b)
     for (int64_t h = 0; h < heads; ++h)
@@ -36,6 +37,7 @@ template <class T>
 Result<Tensor> unpack_heads(const RunContext& c, const Tensor& x, int64_t part) {
   const int64_t B = x.dim(0), rows = x.dim(1), heads = x.dim(2), parts = x.dim(3), D = x.dim(4);
   BOLIDE_TRY(Tensor to, make_wide<T>(c, {B, heads, rows, D}));
+  if (to.elements() == 0) return to;
   T* out = to.mutate<T>().data();
   for (int64_t b = 0; b < B; ++b)
     for (int64_t h = 0; h < heads; ++h)
@@ -90,7 +92,8 @@ Result<> run_microsoft_attention(RunContext& c) {
   BOLIDE_TRY(const auto sizes, c.attributes().integers("qkv_hidden_sizes", {third, third, third}));
   if (sizes.size() != 3 || H < 1 || sizes[0] < 1 || sizes[2] < 1 || sizes[0] > w->dim(1) || sizes[2] > w->dim(1) ||
       sizes[0] != sizes[1] || 2 * sizes[0] + sizes[2] != w->dim(1) || sizes[0] % H != 0 || sizes[2] % H != 0)
-    return error(Code::kInvalid, fmt::format("weights are {}: no {} heads of qkv_hidden_sizes", to_string(w->shape()), H));
+    return error(Code::kInvalid,
+                 fmt::format("weights are {}: no {} heads of qkv_hidden_sizes", to_string(w->shape()), H));
   if (bias != nullptr) BOLIDE_TRY(expect_shape(*bias, {w->dim(1)}, "bias"));
   const int64_t B = x->dim(0), S = x->dim(1), I = x->dim(2), N = w->dim(1), D = sizes[0] / H, Dv = sizes[2] / H;
   const int64_t P = past != nullptr && past->rank() == 5 ? past->dim(3) : 0;
@@ -108,8 +111,10 @@ Result<> run_microsoft_attention(RunContext& c) {
     for (size_t i = 0; i < 3; ++i) {
       BOLIDE_TRY(Tensor projected, make_wide<T>(c, {B, S, sizes[i]}));
       multiply<T>(c.workers(), B * S, sizes[i], I, 1, [&](int64_t) {
-        return Product<T>{{wide.as<T>().data(), I, 1}, {weights.as<T>().data() + column, N, 1},
-                          projected.mutate<T>().data(), sizes[i]};
+        return Product<T>{{wide.as<T>().data(), I, 1},
+                          {weights.as<T>().data() + column, N, 1},
+                          projected.mutate<T>().data(),
+                          sizes[i]};
       });
       BOLIDE_TRY(parts[i], split_heads<T>(c, projected, H, biases ? biases.as<T>().data() + column : nullptr));
       column += sizes[i];
@@ -245,8 +250,8 @@ Result<> run_microsoft_rotary_embedding(RunContext& c) {
     BOLIDE_TRY(const Tensor wide_cosines, widened<T>(c, *cosines));
     BOLIDE_TRY(const Tensor wide_sines, widened<T>(c, *sines));
     BOLIDE_TRY(Tensor y, make_wide<T>(c, x->shape()));
-    const Rotation<T> rotation{B, H, S, D, dim, interleaved != 0, wide_cosines.as<T>().data(),
-                               wide_sines.as<T>().data()};
+    const Rotation<T> rotation{
+        B, H, S, D, dim, interleaved != 0, wide_cosines.as<T>().data(), wide_sines.as<T>().data()};
     const auto view = [&]<class P>(P* data) {
       return x->rank() == 4 ? Heads<P>::head_major(data, H, S, D) : Heads<P>::row_major(data, H, S, D);
     };

@@ -35,10 +35,9 @@ Result<GroupCase> read_case(const RunContext& c) {
     if (c.has(i)) return error(Code::kUnsupported, fmt::format("input {} (quantised caches, norms, query lengths)", i));
   g.causal = causal != 0, g.packed = key == nullptr;
   if (query->rank() != 3 || g.H < 1 || g.G < 1 || g.H % g.G != 0 || g.H > 1 << 20)
-    return error(Code::kInvalid,
-                 fmt::format("query is {} for {} heads of {}", to_string(query->shape()), g.H, g.G));
+    return error(Code::kInvalid, fmt::format("query is {} for {} heads of {}", to_string(query->shape()), g.H, g.G));
   const int64_t heads = g.packed ? g.H + 2 * g.G : g.H;
-  if (query->dim(2) % heads != 0)
+  if (query->dim(2) < heads || query->dim(2) % heads != 0)
     return error(Code::kInvalid, fmt::format("query is {} for {} heads", to_string(query->shape()), heads));
   g.B = query->dim(0), g.S = query->dim(1), g.D = query->dim(2) / heads;
   if (!g.packed) {
@@ -60,8 +59,8 @@ Result<GroupCase> read_case(const RunContext& c) {
   for (const int64_t at : last) {
     const int64_t past = g.S == g.total ? 0 : at + 1 - g.S;  // a first prompt has no past, whatever its padding
     if (past < 0 || past > g.buffer || past + g.S > g.most)
-      return error(Code::kInvalid, fmt::format("seqlens_k has {} for {} new tokens and a cache of {}", at, g.S,
-                                               g.buffer));
+      return error(Code::kInvalid,
+                   fmt::format("seqlens_k has {} for {} new tokens and a cache of {}", at, g.S, g.buffer));
     g.past.push_back(past);
   }
   return g;
@@ -94,7 +93,8 @@ Result<Rotary> read_rotary(const RunContext& c, const GroupCase& g) {
   BOLIDE_TRY(rotary.cosines, c.tensor(7));
   BOLIDE_TRY(rotary.sines, c.tensor(8));
   if (rotary.cosines->rank() != 2 || 2 * rotary.cosines->dim(1) > g.D)
-    return error(Code::kInvalid, fmt::format("cos_cache is {} for heads of {}", to_string(rotary.cosines->shape()), g.D));
+    return error(Code::kInvalid,
+                 fmt::format("cos_cache is {} for heads of {}", to_string(rotary.cosines->shape()), g.D));
   BOLIDE_TRY(expect_shape(*rotary.sines, rotary.cosines->shape(), "sin_cache"));
   BOLIDE_TRY(const auto given, c.integers(9, {}, int64_t{1} << 40));
   const bool listed = static_cast<int64_t>(given.size()) == g.B * g.S && g.S != g.total;
@@ -149,8 +149,8 @@ Result<> run_group_query_attention(RunContext& c) {
       BOLIDE_TRY(const Tensor sines, widened<T>(c, *rotary.sines));
       BOLIDE_TRY(turned_q, make_wide<T>(c, {B, H, S, D}));
       BOLIDE_TRY(turned_k, make_wide<T>(c, {B, G, S, D}));
-      Rotation<T> rotation{B, H, S, D, 2 * cosines.dim(1), interleaved != 0, cosines.as<T>().data(),
-                           sines.as<T>().data()};
+      Rotation<T> rotation{
+          B, H, S, D, 2 * cosines.dim(1), interleaved != 0, cosines.as<T>().data(), sines.as<T>().data()};
       const auto angle = [&](int64_t b, int64_t s) { return rotary.positions[static_cast<size_t>(b * S + s)]; };
       rotate<T>(rotation, queries, Heads<T>::head_major(turned_q.mutate<T>().data(), H, S, D), angle);
       rotation.H = G;
@@ -166,8 +166,8 @@ Result<> run_group_query_attention(RunContext& c) {
     attention.k = Heads<const T>::head_major(all_k.as<T>().data(), G, most, D);
     attention.v = Heads<const T>::head_major(all_v.as<T>().data(), G, most, D);
     attention.out = Heads<T>::row_major(y.mutate<T>().data(), H, S, D);
-    attention.scale = scale != 0 ? static_cast<double>(scale)
-                                 : 1 / std::sqrt(static_cast<double>(std::max<int64_t>(D, 1)));
+    attention.scale =
+        scale != 0 ? static_cast<double>(scale) : 1 / std::sqrt(static_cast<double>(std::max<int64_t>(D, 1)));
     attention.softcap = static_cast<double>(softcap);
     attention.smooth = smooth != 0;
     if (sink_values) attention.sinks = sink_values.as<T>().data();

@@ -34,9 +34,8 @@ Result<KeyMask> KeyMask::read(const RunContext& c, size_t mask, size_t bias, con
     to.shown.reserve(values.size());
     for (const int64_t value : values) to.shown.push_back(value > 0);
   } else {
-    return error(Code::kUnsupported,
-                 fmt::format("a mask {} of scores {}: expected [{}], [{}, {}] or [{}, {}, {}]", to_string(shape),
-                             to_string(scores), B, B, L, B, S, L));
+    return error(Code::kUnsupported, fmt::format("a mask {} of scores {}: expected [{}], [{}, {}] or [{}, {}, {}]",
+                                                 to_string(shape), to_string(scores), B, B, L, B, S, L));
   }
   return to;
 }
@@ -45,9 +44,9 @@ template <class T>
 void KeyMask::write(int64_t b, int64_t h, int64_t i, int64_t L, T* row) const {
   for (int64_t j = 0; j < L; ++j) {
     double value = bias ? bias.as<double>()[static_cast<size_t>(b * bias_batch + h * bias_head + i * bias_row + j)] : 0;
-    const bool open = !lengths.empty() ? j < lengths[static_cast<size_t>(b)]
-                                       : shown.empty() ||
-                                             shown[static_cast<size_t>((b * rows + (rows == 1 ? 0 : i)) * keys + j)];
+    const bool open = !lengths.empty()
+                          ? j < lengths[static_cast<size_t>(b)]
+                          : shown.empty() || shown[static_cast<size_t>((b * rows + (rows == 1 ? 0 : i)) * keys + j)];
     if (!open) value += hidden;
     row[j] = static_cast<T>(value);
   }

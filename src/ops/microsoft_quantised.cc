@@ -30,7 +30,10 @@ struct Affine {
     BOLIDE_TRY(affine.zero, c.number(zero, 0));
     return affine;
   }
-  double real(double value) const { return scale * (value - zero); }
+  // In f32, as ONNX Runtime computes it: ties of the rounding that follows fall alike.
+  double real(double value) const {
+    return static_cast<double>(static_cast<float>(scale) * static_cast<float>(value - zero));
+  }
 };
 
 // Input i dequantised by the scale and zero point in the two inputs after it.
@@ -42,37 +45,49 @@ Result<Tensor> dequantised(const RunContext& c, size_t i) {
   return wide;
 }
 
-// Sets output 0 to round-half-even(real / scale) + zero point, saturated.
-Result<> quantise(RunContext& c, DType dtype, const Tensor& real, const Affine& to) {
-  BOLIDE_TRY(Tensor* y, c.make(0, dtype, real.shape()));
+// Sets output 0 to values rounded half to even, plus `zero`, saturated.
+Result<> emit_rounded(RunContext& c, DType dtype, const Tensor& values, double zero) {
+  BOLIDE_TRY(Tensor * y, c.make(0, dtype, values.shape()));
   constexpr Types<uint8_t, int8_t, uint16_t, int16_t> kTypes;
   return dispatch(kTypes, dtype, "the output", [&]<class T>() -> Result<> {
-    for (size_t i = 0; i < real.as<double>().size(); ++i) {
-      const double value = std::nearbyint(real.as<double>()[i] / to.scale) + to.zero;
-      y->mutate<T>()[i] =
-          std::isnan(value) ? T{}
-                            : static_cast<T>(std::clamp(value, static_cast<double>(std::numeric_limits<T>::min()),
-                                                        static_cast<double>(std::numeric_limits<T>::max())));
+    for (size_t i = 0; i < values.as<double>().size(); ++i) {
+      const double value = std::nearbyint(values.as<double>()[i]) + zero;
+      y->mutate<T>()[i] = std::isnan(value)
+                              ? T{}
+                              : static_cast<T>(std::clamp(value, static_cast<double>(std::numeric_limits<T>::min()),
+                                                          static_cast<double>(std::numeric_limits<T>::max())));
     }
     return {};
   });
 }
 
-// A, its scale and zero point, B, its, then those of the result.
+Result<> quantise(RunContext& c, DType dtype, Tensor real, const Affine& to) {
+  for (double& value : real.mutate<double>())
+    value = static_cast<double>(static_cast<float>(value) / static_cast<float>(to.scale));
+  return emit_rounded(c, dtype, real, to.zero);
+}
+
+// A, its scale and zero point, B, its, then those of the result. f(a's affine, b's, the result's) is what makes an
+// element of the result from the elements; `zero` is added after it is rounded.
 template <class F>
-Result<> qlinear_binary(RunContext& c, F&& f) {
+Result<> qlinear_binary(RunContext& c, bool zero_after, F&& f) {
   BOLIDE_TRY(const Tensor* a, c.tensor(0));
-  BOLIDE_TRY(const Tensor left, dequantised(c, 0));
-  BOLIDE_TRY(const Tensor right, dequantised(c, 3));
+  BOLIDE_TRY(const Tensor* b, c.tensor(3));
+  BOLIDE_TRY(const Tensor left, as_f64(c, *a));
+  BOLIDE_TRY(const Tensor right, as_f64(c, *b));
+  BOLIDE_TRY(const Affine left_affine, Affine::read(c, 1, 2));
+  BOLIDE_TRY(const Affine right_affine, Affine::read(c, 4, 5));
   BOLIDE_TRY(const Affine to, Affine::read(c, 6, 7));
   BOLIDE_TRY(const Shape shape, broadcast(left.shape(), right.shape()));
-  BOLIDE_TRY(Tensor real, make_wide<double>(c, shape));
+  BOLIDE_TRY(Tensor values, make_wide<double>(c, shape));
+  const auto element = f(left_affine, right_affine, to);
   for_each_offset(shape, broadcast_strides(left.shape(), shape), broadcast_strides(right.shape(), shape),
                   [&](int64_t i, int64_t x, int64_t y) {
-                    real.mutate<double>()[static_cast<size_t>(i)] =
-                        f(left.as<double>()[static_cast<size_t>(x)], right.as<double>()[static_cast<size_t>(y)]);
+                    values.mutate<double>()[static_cast<size_t>(i)] =
+                        static_cast<double>(element(static_cast<float>(left.as<double>()[static_cast<size_t>(x)]),
+                                                    static_cast<float>(right.as<double>()[static_cast<size_t>(y)])));
                   });
-  return quantise(c, a->dtype(), real, to);
+  return emit_rounded(c, a->dtype(), values, zero_after ? to.zero : 0);
 }
 
 template <class F>
@@ -92,8 +107,8 @@ Result<Tensor> by_column(const RunContext& c, size_t i, int64_t N, double standa
   std::fill(out.begin(), out.end(), standard);
   if (given == nullptr) return to;
   if (given->elements() != 1 && given->elements() != N)
-    return error(Code::kInvalid, fmt::format("input {} is {}, expected one value or {}", i,
-                                             to_string(given->shape()), N));
+    return error(Code::kInvalid,
+                 fmt::format("input {} is {}, expected one value or {}", i, to_string(given->shape()), N));
   BOLIDE_TRY(const Tensor wide, as_f64(c, *given));
   for (size_t j = 0; j < out.size(); ++j) out[j] = wide.as<double>()[given->elements() == 1 ? 0 : j];
   return to;
@@ -118,12 +133,13 @@ Result<> multiply_affine(RunContext& c, const Tensor& a, const Tensor& a_scale, 
     weights.mutate<double>()[static_cast<size_t>(i)] -= zeros.as<double>()[static_cast<size_t>(i % N)];
   BOLIDE_TRY(Tensor y, make_wide<double>(c, shape));
   multiply<double>(c.workers(), M, N, K, 1, [&](int64_t) {  // exact: sums of integers below 2^53
-    return Product<double>{{a.as<double>().data(), K, 1}, {weights.as<double>().data(), N, 1},
-                           y.mutate<double>().data(), N};
+    return Product<double>{
+        {a.as<double>().data(), K, 1}, {weights.as<double>().data(), N, 1}, y.mutate<double>().data(), N};
   });
   for (int64_t i = 0; i < total; ++i) {
     const auto at = static_cast<size_t>(i), j = static_cast<size_t>(i % N);
-    const double scale = a_scale.as<double>()[a_scale.elements() == 1 ? 0 : static_cast<size_t>(i / N % a_scale.elements())];
+    const double scale =
+        a_scale.as<double>()[a_scale.elements() == 1 ? 0 : static_cast<size_t>(i / N % a_scale.elements())];
     y.mutate<double>()[at] = y.as<double>()[at] * scale * scales.as<double>()[j] + biases.as<double>()[j];
   }
   return emit(c, 0, dtype, std::move(y));
@@ -228,16 +244,26 @@ Result<> run_matmul_integer_to_float(RunContext& c) {
   for (double& value : wide.mutate<double>()) value -= zero;
   BOLIDE_TRY(const Tensor scales, as_f64(c, *scale));
   if (scales.elements() != 1 && (a->rank() < 2 || scales.elements() != a->dim(-2)))
-    return error(Code::kInvalid, fmt::format("a_scale is {} for A {}", to_string(scale->shape()),
-                                             to_string(a->shape())));
+    return error(Code::kInvalid,
+                 fmt::format("a_scale is {} for A {}", to_string(scale->shape()), to_string(a->shape())));
   return multiply_affine(c, wide, scales, *b, 3, 5, 6, scale->dtype());
 }
 
 Result<> run_qlinear_add(RunContext& c) {
-  return qlinear_binary(c, [](double a, double b) { return a + b; });
+  return qlinear_binary(c, false, [](const Affine& a, const Affine& b, const Affine& to) {
+    const float ratio_a = static_cast<float>(a.scale) / static_cast<float>(to.scale);
+    const float ratio_b = static_cast<float>(b.scale) / static_cast<float>(to.scale);
+    const float rest =
+        static_cast<float>(to.zero) - (ratio_a * static_cast<float>(a.zero) + ratio_b * static_cast<float>(b.zero));
+    return [=](float x, float y) { return ratio_a * x + (ratio_b * y + rest); };
+  });
 }
 Result<> run_qlinear_mul(RunContext& c) {
-  return qlinear_binary(c, [](double a, double b) { return a * b; });
+  return qlinear_binary(c, true, [](const Affine& a, const Affine& b, const Affine& to) {
+    const float ratio = static_cast<float>(a.scale) * static_cast<float>(b.scale) / static_cast<float>(to.scale);
+    const auto zero_a = static_cast<float>(a.zero), zero_b = static_cast<float>(b.zero);
+    return [=](float x, float y) { return (x - zero_a) * (y - zero_b) * ratio; };
+  });
 }
 Result<> run_qlinear_sigmoid(RunContext& c) {
   return qlinear_unary(c, [](double x) { return 1 / (1 + std::exp(-x)); });

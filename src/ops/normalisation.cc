@@ -17,16 +17,16 @@ Result<double> read_epsilon(const RunContext& c) {
 template <class T>
 void scale_planes(RunContext& c, const T* x, T* y, int64_t N, int64_t C, int64_t plane, const double* mean,
                   const double* variance, const T* scale, const T* bias, double epsilon) {
-  parallel(c.workers(), N * C, std::max<int64_t>(1, 16384 / std::max<int64_t>(plane, 1)),
-           [&](int64_t begin, int64_t end) {
-             for (int64_t i = begin; i < end; ++i) {
-               const int64_t channel = i % C;
-               const double factor = static_cast<double>(scale[channel]) / std::sqrt(variance[channel] + epsilon);
-               const auto a = static_cast<T>(factor);
-               const auto b = static_cast<T>(static_cast<double>(bias[channel]) - mean[channel] * factor);
-               for (int64_t j = i * plane; j < (i + 1) * plane; ++j) y[j] = x[j] * a + b;
-             }
-           });
+  if (N == 0 || plane == 0) return;
+  parallel(c.workers(), N * C, std::max<int64_t>(1, 16384 / plane), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t channel = i % C;
+      const double factor = static_cast<double>(scale[channel]) / std::sqrt(variance[channel] + epsilon);
+      const auto a = static_cast<T>(factor);
+      const auto b = static_cast<T>(static_cast<double>(bias[channel]) - mean[channel] * factor);
+      for (int64_t j = i * plane; j < (i + 1) * plane; ++j) y[j] = x[j] * a + b;
+    }
+  });
 }
 
 // Versions before 9 may have statistics of each element (spatial 0); those before 7 test only if is_test is set, those
@@ -48,8 +48,8 @@ Result<> run_batch_normalization(RunContext& c) {
   for (size_t i = 1; i < 5; ++i) {
     BOLIDE_TRY(const Tensor* parameter, c.tensor(i));
     if (parameter->elements() != C)
-      return error(Code::kInvalid, fmt::format("input {} is {}, expected {} elements", i,
-                                               to_string(parameter->shape()), C));
+      return error(Code::kInvalid,
+                   fmt::format("input {} is {}, expected {} elements", i, to_string(parameter->shape()), C));
   }
   return in_float(x->dtype(), "X", [&]<class T>() -> Result<> {
     BOLIDE_TRY(const Tensor wide, widened<T>(c, *x));
@@ -66,11 +66,11 @@ Result<> run_batch_normalization(RunContext& c) {
       BOLIDE_TRY(Tensor running_mean, make_wide<double>(c, mean.shape()));
       BOLIDE_TRY(Tensor running_variance, make_wide<double>(c, mean.shape()));
       const T* in = wide.as<T>().data();
-      const double keep = static_cast<double>(momentum), count = static_cast<double>(N * plane);
+      const double keep = static_cast<double>(momentum), count = static_cast<double>(N) * static_cast<double>(plane);
       for (int64_t channel = 0; channel < C; ++channel) {
         const auto over = [&](auto&& f) {
           double sum = 0;
-          for (int64_t n = 0; n < N; ++n)
+          for (int64_t n = 0; plane > 0 && n < N; ++n)
             for (int64_t j = 0; j < plane; ++j) sum += f(static_cast<double>(in[(n * C + channel) * plane + j]));
           return count == 0 ? 0 : sum / count;
         };
@@ -196,8 +196,7 @@ Result<> run_lp_normalization(RunContext& c) {
       }
       const double norm = p == 1 ? sum : std::sqrt(sum);
       for (int64_t j = 0; j < size; ++j)
-        out[begin + j * stride] =
-            norm == 0 ? T{} : static_cast<T>(static_cast<double>(in[begin + j * stride]) / norm);
+        out[begin + j * stride] = norm == 0 ? T{} : static_cast<T>(static_cast<double>(in[begin + j * stride]) / norm);
     }
     return emit(c, 0, x->dtype(), std::move(y));
   });
@@ -232,8 +231,8 @@ Result<> run_lrn(RunContext& c) {
             }
           T* out = y.mutate<T>().data() + (n * C + channel) * plane;
           for (int64_t j = 0; j < plane; ++j) {
-            const double base = static_cast<double>(bias) + static_cast<double>(alpha) / static_cast<double>(size) *
-                                                                sums[static_cast<size_t>(j)];
+            const double base = static_cast<double>(bias) +
+                                static_cast<double>(alpha) / static_cast<double>(size) * sums[static_cast<size_t>(j)];
             out[j] = static_cast<T>(static_cast<double>(in[channel * plane + j]) /
                                     std::pow(base, static_cast<double>(beta)));
           }
@@ -269,9 +268,8 @@ Result<> run_mean_variance_normalization(RunContext& c) {
     const double count = static_cast<double>(y.elements() / kept.elements());
     const Strides strides = broadcast_strides(kept, x->shape());
     const auto each = [&](auto&& f) {
-      for_each_offset(x->shape(), strides, {}, [&](int64_t i, int64_t at, int64_t) {
-        f(static_cast<size_t>(i), static_cast<size_t>(at));
-      });
+      for_each_offset(x->shape(), strides, {},
+                      [&](int64_t i, int64_t at, int64_t) { f(static_cast<size_t>(i), static_cast<size_t>(at)); });
     };
     each([&](size_t i, size_t at) { means[at] += static_cast<double>(in[i]) / count; });
     each([&](size_t i, size_t at) {

@@ -51,8 +51,7 @@ Result<> normalise_rows(RunContext& c, const RowNormalisation& n) {
       BOLIDE_TRY(const Tensor added, parameter<T>(c, input, x->shape()));
       if (!added) continue;
       BOLIDE_TRY(Tensor next, make_wide<T>(c, x->shape()));
-      with<T>(added, x->shape(),
-              [&](size_t i, T value) { next.mutate<T>()[i] = sum.as<T>()[i] + value; });
+      with<T>(added, x->shape(), [&](size_t i, T value) { next.mutate<T>()[i] = sum.as<T>()[i] + value; });
       sum = std::move(next);
     }
     const T* in = sum.as<T>().data();

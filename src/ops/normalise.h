@@ -32,8 +32,8 @@ struct RowNormalisation {
   double epsilon = 1e-5;
   bool centred = true;  // false: RMS
   int scale = kNone, bias = kNone;
-  int skip = kNone, skip_bias = kNone;                     // added to the input before
-  int mean = kNone, inverse = kNone, sum = kNone;          // outputs
+  int skip = kNone, skip_bias = kNone;             // added to the input before
+  int mean = kNone, inverse = kNone, sum = kNone;  // outputs
 };
 // Input 0 to output 0.
 Result<> normalise_rows(RunContext& c, const RowNormalisation& normalisation);

@@ -68,7 +68,8 @@ Result<Pool> read_pool(RunContext& c) {
 // Where an element of a plane lies if the first axis runs fastest.
 int64_t column_major(const Window& window, int64_t offset) {
   SpatialDims at{};
-  for (size_t i = static_cast<size_t>(window.rank); i-- > 0;) at[i] = offset % window.input[i], offset /= window.input[i];
+  for (size_t i = static_cast<size_t>(window.rank); i-- > 0;)
+    at[i] = offset % window.input[i], offset /= window.input[i];
   int64_t to = 0;
   for (size_t i = static_cast<size_t>(window.rank); i-- > 0;) to = to * window.input[i] + at[i];
   return to;
@@ -80,14 +81,14 @@ Result<> max_pool(RunContext& c, const Pool& pool, const Tensor& x, bool columns
   const bool indexed = c.outputs() > 1;
   int64_t* indices = nullptr;
   if (indexed) {
-    BOLIDE_TRY(Tensor* made, c.make(1, DType::kI64, pool.shape));
+    BOLIDE_TRY(Tensor * made, c.make(1, DType::kI64, pool.shape));
     indices = made->mutate<int64_t>().data();
   }
   const T* in = x.as<T>().data();
   T* out = y.mutate<T>().data();
   const int64_t inputs = pool.window.inputs();
-  constexpr T kLeast = std::numeric_limits<T>::has_infinity ? -std::numeric_limits<T>::infinity()
-                                                            : std::numeric_limits<T>::lowest();
+  constexpr T kLeast =
+      std::numeric_limits<T>::has_infinity ? -std::numeric_limits<T>::infinity() : std::numeric_limits<T>::lowest();
   for_each_output(c, pool.window, pool.planes, [&](int64_t plane, int64_t i, const SpatialDims& at) {
     const T* from = in + plane * inputs;
     T most = kLeast;
@@ -96,8 +97,7 @@ Result<> max_pool(RunContext& c, const Pool& pool, const Tensor& x, bool columns
       if (from[offset] > most || where < 0) most = from[offset], where = offset;
     });
     out[i] = most;
-    if (indexed)
-      indices[i] = where < 0 ? -1 : plane * inputs + (columns ? column_major(pool.window, where) : where);
+    if (indexed) indices[i] = where < 0 ? -1 : plane * inputs + (columns ? column_major(pool.window, where) : where);
   });
   return emit(c, 0, pool.x->dtype(), std::move(y));
 }
@@ -222,8 +222,7 @@ Result<> run_max_unpool(RunContext& c) {
   BOLIDE_TRY(expect_shape(*indices, x->shape(), "the indices' tensor"));
   Shape own{x->dim(0), x->dim(1)};
   for (size_t i = 0; i < static_cast<size_t>(window.rank); ++i) {
-    const int64_t size =
-        (window.input[i] - 1) * window.stride[i] - window.begin[i] - window.end[i] + window.kernel[i];
+    const int64_t size = (window.input[i] - 1) * window.stride[i] - window.begin[i] - window.end[i] + window.kernel[i];
     if (size < 0) return error(Code::kInvalid, fmt::format("pads leave nothing of axis {}", i + 2));
     own.dims[static_cast<size_t>(own.rank++)] = size;
   }

@@ -122,9 +122,7 @@ Result<Recurrence> Recurrence::read(const RunContext& c, int64_t gates, std::vec
   return r;
 }
 
-Shape Recurrence::y_shape() const {
-  return batch_first ? Shape{S, T, directions, H} : Shape{T, directions, S, H};
-}
+Shape Recurrence::y_shape() const { return batch_first ? Shape{S, T, directions, H} : Shape{T, directions, S, H}; }
 Shape Recurrence::state_shape() const { return batch_first ? Shape{S, directions, H} : Shape{directions, S, H}; }
 
 template <class T>
@@ -141,7 +139,7 @@ Result<> run_over_time(RunContext& c, const Recurrence& r, int state_outputs, St
     last.push_back(std::move(made));
   }
   const auto states = static_cast<size_t>(r.S * r.H);
-  for (int64_t d = 0; d < r.directions; ++d) {
+  for (int64_t d = 0; states > 0 && d < r.directions; ++d) {
     // The inputs of all steps at once; of [S, T, I], a sequence at a time.
     multiply<T>(c.workers(), r.batch_first ? r.T : r.T * r.S, G, r.I, r.batch_first ? r.S : 1, [&](int64_t s) {
       return Product<T>{{x.as<T>().data() + r.x_row(0, s), r.I, 1},
@@ -184,10 +182,8 @@ void recur(RunContext& c, const Recurrence& r, const Tensor& weights, int64_t d,
            const std::vector<T>& h, std::vector<T>& out) {
   out.resize(static_cast<size_t>(r.S * count));
   multiply<T>(c.workers(), r.S, count, r.H, 1, [&](int64_t) {
-    return Product<T>{{h.data(), r.H, 1},
-                      {weights.as<T>().data() + (d * r.gates * r.H + first) * r.H, 1, r.H},
-                      out.data(),
-                      count};
+    return Product<T>{
+        {h.data(), r.H, 1}, {weights.as<T>().data() + (d * r.gates * r.H + first) * r.H, 1, r.H}, out.data(), count};
   });
 }
 
@@ -219,8 +215,7 @@ Result<> run_rnn(RunContext& c) {
       each_unit(r, cell, [&](int64_t s, int64_t j) {
         const auto at = static_cast<size_t>(s * r.H + j);
         const double sum = static_cast<double>(cell.input[at]) + static_cast<double>(products[at]);
-        cell.h[at] =
-            static_cast<T>(f(r.clipped(sum + bias_of<T>(r, bias, d, 0, j) + bias_of<T>(r, bias, d, 1, j))));
+        cell.h[at] = static_cast<T>(f(r.clipped(sum + bias_of<T>(r, bias, d, 0, j) + bias_of<T>(r, bias, d, 1, j))));
       });
     });
   });
@@ -259,7 +254,7 @@ Result<> run_lstm(RunContext& c) {
         const double state = forget * before + in * f[1](r.clipped(gate(3)));
         const double out = f[0](r.clipped(gate(1) + peep(1, state)));
         cell.c[at] = static_cast<T>(state);
-        cell.h[at] = static_cast<T>(out * f[2](r.clipped(state)));
+        cell.h[at] = static_cast<T>(out * f[2](state));  // not clipped, as ONNX Runtime has it
       });
     });
   });

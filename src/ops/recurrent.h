@@ -56,10 +56,10 @@ struct Recurrence {
 template <class T>
 struct Cell {
   int64_t direction = 0;
-  const T* input = nullptr;                // [S, gates * H] X W^T
-  std::vector<T>& h;                       // [S, H], in and out
-  std::vector<T>& c;                       // [S, H] of an LSTM
-  const std::vector<bool>& running;        // by sequence
+  const T* input = nullptr;          // [S, gates * H] X W^T
+  std::vector<T>& h;                 // [S, H], in and out
+  std::vector<T>& c;                 // [S, H] of an LSTM
+  const std::vector<bool>& running;  // by sequence
 };
 
 // Runs `step` over time in both directions and writes Y, Y_h and (state_outputs 2) Y_c.

@@ -9,6 +9,8 @@
 namespace bolide {
 namespace {
 
+constexpr int64_t kGridMax = 1024;
+
 struct Regions {
   int64_t N = 0, C = 0, H = 0, W = 0, count = 0, oh = 0, ow = 0;
   double scale = 1;
@@ -28,9 +30,7 @@ Result<Regions> read_regions(const RunContext& c, const Tensor& x, const Tensor&
 }
 
 // A coordinate as a whole number, far ones cut.
-int64_t whole(double value) {
-  return std::isnan(value) ? 0 : static_cast<int64_t>(std::clamp(value, -1e9, 1e9));
-}
+int64_t whole(double value) { return std::isnan(value) ? 0 : static_cast<int64_t>(std::clamp(value, -1e9, 1e9)); }
 
 // One sample: the four neighbours and their weights. `inside` false: it counts as 0.
 struct Sample {
@@ -70,7 +70,8 @@ Result<> run_max_roi_pool(RunContext& c) {
     for (int64_t n = 0; n < r.count; ++n) {
       const double* box = boxes.as<double>().data() + n * 5;
       const int64_t batch = whole(box[0]);
-      if (batch < 0 || batch >= r.N) return error(Code::kInvalid, fmt::format("a region of batch {} of {}", batch, r.N));
+      if (batch < 0 || batch >= r.N)
+        return error(Code::kInvalid, fmt::format("a region of batch {} of {}", batch, r.N));
       const int64_t left = whole(std::round(box[1] * r.scale)), top = whole(std::round(box[2] * r.scale));
       const int64_t right = whole(std::round(box[3] * r.scale)), bottom = whole(std::round(box[4] * r.scale));
       const double bin_h = static_cast<double>(std::max<int64_t>(bottom - top + 1, 1)) / static_cast<double>(r.oh);
@@ -121,7 +122,8 @@ Result<> run_roi_align(RunContext& c) {
     for (int64_t n = 0; n < r.count; ++n) {
       const double* box = boxes.as<double>().data() + n * 4;
       const int64_t batch = batches[static_cast<size_t>(n)];
-      if (batch < 0 || batch >= r.N) return error(Code::kInvalid, fmt::format("a region of batch {} of {}", batch, r.N));
+      if (batch < 0 || batch >= r.N)
+        return error(Code::kInvalid, fmt::format("a region of batch {} of {}", batch, r.N));
       const double shift = half ? 0.5 : 0;
       const double left = box[0] * r.scale - shift, top = box[1] * r.scale - shift;
       double width = box[2] * r.scale - shift - left, height = box[3] * r.scale - shift - top;
@@ -129,9 +131,9 @@ Result<> run_roi_align(RunContext& c) {
       const double bin_h = height / static_cast<double>(oh), bin_w = width / static_cast<double>(ow);
       const int64_t grid_h = std::max<int64_t>(0, sampling > 0 ? sampling : whole(std::ceil(bin_h)));
       const int64_t grid_w = std::max<int64_t>(0, sampling > 0 ? sampling : whole(std::ceil(bin_w)));
-      if (grid_h > 4096 || grid_w > 4096)
-        return error(Code::kInvalid, fmt::format("region {} takes {} x {} samples a bin, at most 4096 x 4096 make sense",
-                                                 n, grid_h, grid_w));
+      if (grid_h > kGridMax || grid_w > kGridMax)
+        return error(Code::kInvalid, fmt::format("region {} takes {} x {} samples a bin, at most {} each make sense", n,
+                                                 grid_h, grid_w, kGridMax));
       const double count = static_cast<double>(std::max<int64_t>(grid_h * grid_w, 1));
       for (int64_t bin = 0; bin < oh * ow; ++bin) {
         samples.clear();

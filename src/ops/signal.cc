@@ -47,8 +47,7 @@ class Fourier {
     transform(work, false);
     for (size_t k = 0; k < work.size(); ++k) work[k] = times(work[k], kernel_[k]);
     transform(work, true);
-    for (size_t k = 0; k < values.size(); ++k)
-      values[k] = times(work[k], chirp_[k]) / static_cast<double>(padded_);
+    for (size_t k = 0; k < values.size(); ++k) values[k] = times(work[k], chirp_[k]) / static_cast<double>(padded_);
   }
 
  private:
@@ -80,7 +79,7 @@ class Fourier {
   std::vector<Complex> roots_, chirp_, kernel_;
 };
 
-constexpr int64_t kLengthMax = int64_t{1} << 28;
+constexpr int64_t kLengthMax = int64_t{1} << 24;
 
 Result<> run_dft(RunContext& c) {
   BOLIDE_TRY(const Tensor* x, c.tensor(0));
@@ -121,7 +120,8 @@ Result<> run_dft(RunContext& c) {
         values.assign(static_cast<size_t>(length), {});
         for (int64_t k = 0; k < std::min(size, length); ++k) {
           const T* from = in + ((outer * size + k) * inner + rest) * parts;
-          values[static_cast<size_t>(k)] = {static_cast<double>(from[0]), parts == 2 ? static_cast<double>(from[1]) : 0};
+          values[static_cast<size_t>(k)] = {static_cast<double>(from[0]),
+                                            parts == 2 ? static_cast<double>(from[1]) : 0};
         }
         if (onesided != 0 && inverse != 0) {  // the other half is the mirror of this one
           for (int64_t k = length / 2 + 1; k < length; ++k)
@@ -158,8 +158,7 @@ Result<> run_stft(RunContext& c) {
   if (steps.empty() || frame_lengths.empty()) return error(Code::kInvalid, "frame_step or frame_length is empty");
   const int64_t frame_step = steps[0], frame = frame_lengths[0];
   if (frame_step < 1 || frame < 1 || frame > length || frame > kLengthMax)
-    return error(Code::kInvalid,
-                 fmt::format("frames of {} each {} of a signal of {}", frame, frame_step, length));
+    return error(Code::kInvalid, fmt::format("frames of {} each {} of a signal of {}", frame, frame_step, length));
   if (window != nullptr) BOLIDE_TRY(expect_shape(*window, {frame}, "window"));
   const int64_t frames = (length - frame) / frame_step + 1, bins = onesided != 0 ? frame / 2 + 1 : frame;
   const Shape shape{N, frames, bins, 2};
@@ -212,7 +211,7 @@ Result<DType> read_output_dtype(const RunContext& c) {
 }
 
 Result<> emit_as(RunContext& c, DType dtype, const Tensor& f64) {
-  BOLIDE_TRY(Tensor* out, c.make(0, dtype, f64.shape()));
+  BOLIDE_TRY(Tensor * out, c.make(0, dtype, f64.shape()));
   return dispatch(kNumbers, dtype, "the output", [&]<class T>() -> Result<> {
     for (size_t i = 0; i < out->as<T>().size(); ++i)
       out->mutate<T>()[i] = narrow<T>(static_cast<Wide<T>>(f64.as<double>()[i]));
@@ -264,8 +263,8 @@ Result<> run_mel_weight_matrix(RunContext& c) {
     const double hertz = 700 * (std::pow(10.0, (static_cast<double>(i) * step + mel_of(lower)) / 2595) - 1);
     const double bin = std::floor(static_cast<double>(length + 1) * hertz / static_cast<double>(rate));
     if (!(bin >= 0 && bin < static_cast<double>(bins)))
-      return error(Code::kInvalid, fmt::format("edges {} to {} Hz lie beyond what a sample rate of {} has", lower, upper,
-                                               rate));
+      return error(Code::kInvalid,
+                   fmt::format("edges {} to {} Hz lie beyond what a sample rate of {} has", lower, upper, rate));
     at.push_back(static_cast<int64_t>(bin));
   }
   for (size_t i = 0; i < static_cast<size_t>(bands); ++i) {

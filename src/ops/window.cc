@@ -15,8 +15,7 @@ Result<> fill(const RunContext& c, std::string_view name, int rank, int64_t leas
   BOLIDE_TRY(const auto values, c.attributes().integers(name));
   if (values.empty()) return {};
   if (values.size() != count)
-    return error(Code::kInvalid,
-                 fmt::format("{} has {} values for {} spatial axes", name, values.size(), rank));
+    return error(Code::kInvalid, fmt::format("{} has {} values for {} spatial axes", name, values.size(), rank));
   for (const int64_t value : values) {
     if (value < least || value > kExtentMax)
       return error(Code::kInvalid, fmt::format("{} has {}, expected {} to {}", name, value, least, kExtentMax));
@@ -85,8 +84,8 @@ Result<Window> read_window(const RunContext& c, const Tensor& x, std::span<const
                    fmt::format("X has {} spatial axes, the weights have {}", window.rank, kernel.size()));
     for (size_t i = 0; i < rank; ++i) {
       if (!given.empty() && given[i] != kernel[i])
-        return error(Code::kInvalid, fmt::format("kernel_shape has {} for axis {}, the weights have {}", given[i], i,
-                                                 kernel[i]));
+        return error(Code::kInvalid,
+                     fmt::format("kernel_shape has {} for axis {}, the weights have {}", given[i], i, kernel[i]));
       if (kernel[i] < 1 || kernel[i] > kExtentMax)
         return error(Code::kInvalid, fmt::format("a kernel of {} elements along axis {}", kernel[i], i));
       window.kernel[i] = kernel[i];
@@ -112,8 +111,7 @@ Result<Window> forward_window(const RunContext& c, const Tensor& x, std::span<co
     if (automatic == "VALID") window.begin[i] = window.end[i] = 0;
     if (same) {
       window.output[i] = divide_up(window.input[i], window.stride[i]);
-      const int64_t total =
-          std::max<int64_t>(0, (window.output[i] - 1) * window.stride[i] + extent - window.input[i]);
+      const int64_t total = std::max<int64_t>(0, (window.output[i] - 1) * window.stride[i] + extent - window.input[i]);
       window.begin[i] = automatic == "SAME_UPPER" ? total / 2 : total - total / 2;
       window.end[i] = total - window.begin[i];
       continue;

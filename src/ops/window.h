@@ -13,12 +13,12 @@ inline constexpr int kSpatialMax = kRankMax - 2;
 using SpatialDims = std::array<int64_t, kSpatialMax>;
 
 struct Window {
-  int rank = 0;  // spatial axes
+  int rank = 0;                                                                   // spatial axes
   SpatialDims input{}, output{}, kernel{}, stride{}, dilation{}, begin{}, end{};  // begin, end: padding
 
   int64_t taps() const;
-  int64_t inputs() const;   // spatial elements in
-  int64_t outputs() const;  // and out
+  int64_t inputs() const;     // spatial elements in
+  int64_t outputs() const;    // and out
   bool is_pointwise() const;  // reads each element once, where it lies
   // Output positions [first, last) of an axis whose input lies inside for a tap.
   std::array<int64_t, 2> reach(int axis, int64_t tap) const;
