@@ -136,6 +136,13 @@ Result<> Executor::make_events(size_t count) {
 
 Result<> Executor::observe(const Bound& bound, Stream& stream, const StepObserver& observer) {
   if (device_ == nullptr) {
+    if (observer.sees() == StepObserver::Sees::kWhole) {
+      const auto start = std::chrono::steady_clock::now();
+      BOLIDE_TRY(bound.launch_all(stream));
+      observer(*bound.plan, 0, bound.launches[0],
+               std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+      return {};
+    }
     for (size_t i = 0; i < bound.launches.size(); ++i) {
       const auto start = std::chrono::steady_clock::now();
       BOLIDE_TRY(bound.launch(i, stream));
@@ -145,6 +152,7 @@ Result<> Executor::observe(const Bound& bound, Stream& stream, const StepObserve
     return {};
   }
   if (observer.sees() == StepObserver::Sees::kValues) return observe_values(bound, stream, observer);
+  if (observer.sees() == StepObserver::Sees::kWhole) return observe_whole(bound, stream, observer);
   BOLIDE_TRY(make_events(bound.launches.size() + 1));
   BOLIDE_TRY(stream.record(*events_[0]));
   for (size_t i = 0; i < bound.launches.size(); ++i) {
@@ -156,6 +164,18 @@ Result<> Executor::observe(const Bound& bound, Stream& stream, const StepObserve
     BOLIDE_TRY(const double seconds, events_[i + 1]->seconds_since(*events_[i]));
     observer(*bound.plan, i, bound.launches[i], seconds);
   }
+  return {};
+}
+
+Result<> Executor::observe_whole(const Bound& bound, Stream& stream, const StepObserver& observer) {
+  BOLIDE_TRY(make_events(2));
+  for (const auto& event : {events_[0].get(), events_[1].get()}) {
+    BOLIDE_TRY(bound.captured != nullptr ? bound.captured->launch(stream) : bound.launch_all(stream));
+    BOLIDE_TRY(stream.record(*event));
+  }
+  BOLIDE_TRY(stream.synchronize());
+  BOLIDE_TRY(const double seconds, events_[1]->seconds_since(*events_[0]));
+  observer(*bound.plan, 0, bound.launches[0], seconds);
   return {};
 }
 
@@ -182,7 +202,8 @@ Result<> Executor::run(const Plan& plan, const Graph& graph, const BatchInputs& 
   return observer == nullptr ? loose_->launch_all(stream, cancel) : observe(*loose_, stream, *observer);
 }
 
-Result<> Executor::replay(const Plan& plan, const Graph& graph, const BatchInputs& batch, Stream& stream) {
+Result<> Executor::replay(const Plan& plan, const Graph& graph, const BatchInputs& batch, Stream& stream,
+                          const StepObserver* observer) {
   BOLIDE_TRY(reserve(plan.arena_bytes(), stream));
   std::unique_ptr<Bound>& slot = replayed_[&plan];
   if (slot == nullptr) slot = std::make_unique<Bound>();
@@ -194,7 +215,8 @@ Result<> Executor::replay(const Plan& plan, const Graph& graph, const BatchInput
     bound.set_batch(batch);
   }
   last_ = &bound;
-  if (bound.captured != nullptr) return bound.captured->launch(stream);
+  if (bound.captured != nullptr)
+    return observer != nullptr ? observe_whole(bound, stream, *observer) : bound.captured->launch(stream);
   // What libraries set up on first use is not allowed while capturing: the first time is not captured.
   if (bound.runs++ == 0 || !bound.capturable) return bound.launch_all(stream);
   auto captured = stream.capture([&bound](Stream& s) { return bound.launch_all(s); });

@@ -11,11 +11,14 @@ struct CUstream_st;
 
 namespace bolide {
 
+struct LaunchWatch;  // device/cuda/launch_watch_parts.h
+
 struct CudaTarget {
   CUstream_st* stream = nullptr;
   int multiprocessors = 0;
   int compute_capability = 0;  // 90 for 9.0
   int64_t shared_bytes_block = 0;
+  const LaunchWatch* watch = nullptr;  // told of every launch; null in production
   // Kernels may start while the one before ends (programmatic dependent launch): they call wait_for_previous(), which
   // waits in code for compute capability 9.0. Newer GPUs run the code for 8.0, which does not.
   bool dependent_launch() const { return compute_capability == 90; }
