@@ -204,10 +204,9 @@ TEST(Executor, ReplaysGiveTheSameAsRuns) {
       };
       const StepObserver observer(see, StepObserver::Sees::kWhole);
       const int captured = executor.captured_count();
-      const auto done = replay ? executor.replay(**plan, set.graph(), inputs->batch, *machine.stream,
-                                                 whole ? &observer : nullptr)
-                               : executor.run(**plan, set.graph(), inputs->batch, *machine.stream,
-                                              whole ? &observer : nullptr);
+      const auto done =
+          replay ? executor.replay(**plan, set.graph(), inputs->batch, *machine.stream, whole ? &observer : nullptr)
+                 : executor.run(**plan, set.graph(), inputs->batch, *machine.stream, whole ? &observer : nullptr);
       ASSERT_TRUE(done.has_value()) << done.error().text;
       EXPECT_LE(seen, whole ? 1 : 0);
       if (whole && !replay) {
