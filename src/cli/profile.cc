@@ -55,11 +55,22 @@ struct TraceEvent {
   double begin_us, duration_us;
 };
 
+const StepGroup& group_of(const Plan& plan, size_t step) {
+  return *std::prev(std::upper_bound(plan.groups.begin(), plan.groups.end(), step,
+                                     [](size_t at, const StepGroup& group) { return at < group.first; }));
+}
+// What runs the step, by itself or with others.
+std::string kernel_of(const Plan& plan, size_t step) {
+  const ChainKernel* chain = group_of(plan, step).chain;
+  return std::string(chain != nullptr ? chain->name : plan.steps[step].kernel->name);
+}
+
 // Collects what the executor reports.
 class Recorder {
  public:
   Recorder(const Graph& graph, double context) : graph_(graph), context_(context) {}
 
+  // The steps of one launch share its time by their bytes.
   void record(const Plan& plan, size_t step, const Launch& launch, double seconds) {
     const Step& s = plan.steps[step];
     ProfileRow& row = rows_[s.node];
@@ -69,12 +80,17 @@ class Recorder {
       row.op = op_name(node.op);
       const size_t second_dot = node.name.find('.', 7);
       row.layer = node.name.starts_with("layers.") ? node.name.substr(0, second_dot) : "outside layers";
-      std::vector<ValueType> in, out;
-      for (const Operand& operand : s.in) in.push_back(operand.type);
-      for (const Operand& operand : s.out) out.push_back(operand.type);
-      row.cost = cost_of(node.op, in, out, launch.batch->sizes, context_);
+      row.cost = cost(s, launch);
     }
-    row.kernel = s.kernel->name;
+    row.kernel = kernel_of(plan, step);
+    const StepGroup& group = group_of(plan, step);
+    if (group.chain != nullptr) {
+      if (step == group.first) {
+        launch_seconds_ = seconds, launch_bytes_ = 0;
+        for (size_t i = 0; i < group.count; ++i) launch_bytes_ += cost(plan.steps[step + i], launch).bytes;
+      }
+      seconds = launch_seconds_ * row.cost.bytes / launch_bytes_;
+    }
     row.seconds.push_back(seconds);
     clock_us_ += seconds * 1e6;
     if (trace_ != nullptr)
@@ -90,9 +106,17 @@ class Recorder {
   }
 
  private:
+  Cost cost(const Step& step, const Launch& launch) const {
+    std::vector<ValueType> in, out;
+    for (const Operand& operand : step.in) in.push_back(operand.type);
+    for (const Operand& operand : step.out) out.push_back(operand.type);
+    return cost_of(graph_.node(step.node).op, in, out, launch.batch->sizes, context_);
+  }
+
   const Graph& graph_;
   double context_;
   double clock_us_ = 0;
+  double launch_seconds_ = 0, launch_bytes_ = 0;  // of the group that is being recorded
   std::map<NodeId, ProfileRow> rows_;
   std::vector<TraceEvent>* trace_ = nullptr;
 };
@@ -214,14 +238,14 @@ class PhaseProfile {
     std::map<size_t, std::vector<KernelUse>> by_step;
     std::vector<KernelLaunch> launches;
     const auto see = [&](const Plan& plan, size_t at, const Launch&, double) {
-      const std::string kernel(plan.steps[at].kernel->name);
+      const std::string kernel = kernel_of(plan, at);
       std::vector<KernelUse>& uses = by_step[at];
       uses.clear();
       for (const KernelLaunch& launch : launches) count_launch(uses, kernel, launch);
       launches.clear();
       if (kernel.find("cublaslt") != std::string::npos) uses.push_back({kernel, {}, 1, false});
     };
-    const StepObserver observer(see, StepObserver::Sees::kValues);
+    const StepObserver observer(see, StepObserver::Sees::kLaunches);
     WorkloadOptions one = workload_;
     one.generate = std::min(one.generate, 1);
     one.batch = prompt_ ? 1 : one.batch;
@@ -232,6 +256,7 @@ class PhaseProfile {
     const auto done = once(one, &observer, &progress);
     model_.runner->stream().watch(nullptr);
     BOLIDE_TRY(done);
+    step.launches = static_cast<int>(by_step.size());
     for (const auto& [at, uses] : by_step)
       for (const KernelUse& use : uses) add_use(step.kernels, use);
     return {};

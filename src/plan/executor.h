@@ -17,8 +17,9 @@ namespace bolide {
 class StepObserver {
  public:
   enum class Sees : uint8_t {
-    kTimes,   // called for all steps once all have run
-    kValues,  // called after each step; the device waits meanwhile, and the times count that wait
+    kTimes,     // called for all steps once all have run; the first step of a group has the seconds of all, others 0
+    kValues,    // called after each step, run by itself; the device waits meanwhile, and the times count that wait
+    kLaunches,  // called for the first step of each group when it has been launched and may not have run yet; no times
     // Called once, with step 0 and the time of the whole plan as it runs in production, replayed where it is. It runs
     // twice, which changes no result: the second time the device need not wait for the host, and that one is timed. A
     // plan that is to be replayed and was not captured yet is run unseen.
@@ -82,21 +83,21 @@ class Executor {
     std::vector<TensorView> views;
     std::vector<InputView> inputs;
     std::vector<Launch> launches;
-    int runs = 0;  // replays with these addresses
+    std::vector<const Kernel*> kernels;  // of the launches
+    int runs = 0;                        // replays with these addresses
     bool capturable = true;
     std::unique_ptr<Captured> captured;
 
     void set_batch(const BatchInputs& batch);
-    Result<> launch(size_t step, Stream& stream) const;
+    Result<> launch(const StepGroup& group, Stream& stream) const;
     Result<> launch_all(Stream& stream, const std::atomic<bool>* cancel = nullptr) const;
   };
 
   void bind(Bound& bound, const Plan& plan, const Graph& graph, const SymbolValues& sizes) const;
   Result<> observe(const Bound& bound, Stream& stream, const StepObserver& observer);
   Result<> observe_whole(const Bound& bound, Stream& stream, const StepObserver& observer);
-  Result<> observe_values(const Bound& bound, Stream& stream, const StepObserver& observer);
+  Result<> observe_launches(const Bound& bound, Stream& stream, const StepObserver& observer);
   Result<> make_events(size_t count);
-  TensorView view(const Operand& operand, const SymbolValues& sizes) const;
 
   Device* device_ = nullptr;
   Buffer arena_;
