@@ -354,7 +354,7 @@ class Comparison {
     const SymbolValues sizes{{B, B, B}};
     const Plan& plan = *or_die(runner_.plan_for(sizes));
     HandWritten hand(device_, runner_.plans(), plan, batch_of(decodes(context_)), sizes);
-    out.launches = plan.steps.size();
+    out.launches = plan.groups.size();
     for (int i = 0; i < 3; ++i) out.equal = out.equal && same_logits(hand, decodes(context_ + i));
 
     std::vector<double> plans, hands, plan_host, hand_host;
@@ -512,7 +512,7 @@ int run(const Arguments& arguments) {
     fmt::print("batch {:>3}: {}; plan {:.1f} us, by hand {:.1f} us a step; ratio {:.4f} [{:.4f}, {:.4f}]{}\n", batch,
                o.equal ? "equal bit for bit" : "DIFFER", o.plan_us, o.hand_us, o.ratio.median, o.ratio.interval.low,
                o.ratio.interval.high, fast ? "" : "  NOT HELD");
-    fmt::print("           host: plan {:.1f} us, by hand {:.1f} us a step, {} launches\n", o.plan_host_us,
+    fmt::print("           host: plan {:.1f} us, by hand {:.1f} us a step, {} launches of the plan\n", o.plan_host_us,
                o.hand_host_us, o.launches);
     if (batch > 1)
       fmt::print("           host, mixed step: plan {:.1f} us, by hand {:.1f} us; ratio {:.4f} [{:.4f}, {:.4f}]{}\n",

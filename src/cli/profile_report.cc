@@ -53,7 +53,7 @@ double kernel_seconds(const ProfilePhase& phase) {
 }
 
 double gap_seconds(const ProfilePhase& phase, const GpuStep& gpu) {
-  return gpu.device_seconds - kernel_seconds(phase) + static_cast<double>(phase.rows.size()) * gpu.event_seconds;
+  return gpu.device_seconds - kernel_seconds(phase) + gpu.launches * gpu.event_seconds;
 }
 
 double idle_percent(const ProfilePhase& phase, const GpuStep& gpu) {
@@ -94,6 +94,7 @@ nlohmann::ordered_json phase_json(const ProfilePhase& phase, const ProfileRoofs&
   if (phase.gpu.has_value() && gpu != nullptr) {
     const GpuStep& step = *phase.gpu;
     out["gpu"] = {{"device_us", step.device_seconds * 1e6},
+                  {"plan_launches", step.launches},
                   {"event_us", step.event_seconds * 1e6},
                   {"gaps_us", gap_seconds(phase, step) * 1e6},
                   {"idle_percent", idle_percent(phase, step)},

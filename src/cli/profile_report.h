@@ -22,6 +22,7 @@ struct ProfileRow {
 // A step as a GPU runs it in production, and what it takes. All of one execution of the plan.
 struct GpuStep {
   double device_seconds = 0;     // replayed, from the end of one execution to the end of the next
+  int launches = 0;              // of the plan: one may run several steps, and several kernels
   double event_seconds = 0;      // what one mark between two kernels adds by itself
   double joules = 0, watts = 0;  // 0: the GPU does not tell
   int sm_mhz = 0;

@@ -37,7 +37,8 @@ ProfilePhase a_phase() {
 }
 
 GpuStep a_step() {
-  GpuStep step{.device_seconds = 90e-6, .event_seconds = 1e-6, .joules = 0.05, .watts = 500, .sm_mhz = 1980};
+  GpuStep step{
+      .device_seconds = 90e-6, .launches = 4, .event_seconds = 1e-6, .joules = 0.05, .watts = 500, .sm_mhz = 1980};
   KernelLaunch launch{.name = "void bolide::cuda::gemv<4>(int)",
                       .blocks = 132,
                       .threads = 256,
