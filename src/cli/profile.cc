@@ -301,8 +301,8 @@ Result<> write_trace(const std::string& path, const std::vector<TraceEvent>& eve
   return write_file_atomically(path, as_bytes(text));
 }
 
-void print_json(const Model& model, const std::vector<ProfilePhase>& phases, const MachineRoofs& measured,
-                const ProfileRoofs& roofs, const std::optional<GpuMemoryUse>& memory, const std::string& driver) {
+void print_json(Model& model, const std::vector<ProfilePhase>& phases, const MachineRoofs& measured,
+                const ProfileRoofs& roofs, const std::optional<GpuMemoryUse>& memory, const Version& version) {
   const DeviceInfo& device = model.device->info();
   nlohmann::ordered_json out = {{"model", model.name},
                                 {"machine", device.name},
@@ -310,7 +310,8 @@ void print_json(const Model& model, const std::vector<ProfilePhase>& phases, con
                                 {"isa", to_string(device.isa)},
                                 {"roofs", nlohmann::ordered_json::parse(measured.to_json())}};
   add_device(out, device);
-  if (!driver.empty()) out["driver"] = driver;
+  out["commit"] = version.commit;
+  if (const std::string driver = GpuEnergy(*model.device).driver(); !driver.empty()) out["driver"] = driver;
   if (memory.has_value())
     out["gpu_memory_bytes"] = {{"weights", memory->weights},
                                {"kv_cache", memory->kv_cache},
@@ -328,7 +329,7 @@ Result<GpuMemoryUse> memory_of(Model& model, const GpuInfo& gpu) {
                       gpu.memory_bytes - static_cast<int64_t>(free)};
 }
 
-Result<> profile(const ProfileFlags& flags) {
+Result<> profile(const ProfileFlags& flags, const Version& version) {
   if (!flags.trace.empty()) BOLIDE_TRY(may_write_trace(flags.trace));
   BOLIDE_TRY(ModelOptions options, to_model_options(flags.model));
   options.sequences = flags.batch;
@@ -354,7 +355,7 @@ Result<> profile(const ProfileFlags& flags) {
       roofs.arithmetic = std::max(roofs.arithmetic, rate_of(measured, name, device.threads));
 
   if (flags.json) {
-    print_json(model, phases, measured, roofs, memory, GpuEnergy(*model.device).driver());
+    print_json(model, phases, measured, roofs, memory, version);
     return {};
   }
   fmt::print("{}, {} threads; memory {:.1f} GB/s, arithmetic {:.0f} Gop/s\n", device.name, device.threads, roofs.memory,
@@ -370,7 +371,7 @@ Result<> profile(const ProfileFlags& flags) {
 
 }  // namespace
 
-void add_profile(CLI::App& app, Outcome& outcome) {
+void add_profile(CLI::App& app, Outcome& outcome, const Version& version) {
   CLI::App* command = app.add_subcommand("profile", "Show where the time goes, step by step");
   auto flags = std::make_shared<ProfileFlags>();
   command->footer(kFooter);
@@ -379,8 +380,8 @@ void add_profile(CLI::App& app, Outcome& outcome) {
   add_options(*command, own);
   const auto model = bind_options(flags->model, kModelOptions);
   add_options(*command, model, "Model");
-  command->callback([flags, &outcome] {
-    if (const auto done = profile(*flags); !done) outcome.code = report(done.error());
+  command->callback([flags, &outcome, &version] {
+    if (const auto done = profile(*flags, version); !done) outcome.code = report(done.error());
   });
 }
 
