@@ -192,8 +192,7 @@ Result<> Executor::observe_whole(const Bound& bound, Stream& stream, const StepO
   BOLIDE_TRY(stream.synchronize());
   BOLIDE_TRY(const double seconds, events_[1]->seconds_since(*events_[0]));
   observer(*bound.plan, 0, bound.launches[0], seconds);
-}
-return {};
+  return {};
 }
 
 Result<> Executor::run(const Plan& plan, const Graph& graph, const BatchInputs& batch, Stream& stream,
