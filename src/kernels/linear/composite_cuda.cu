@@ -1,5 +1,6 @@
 // Around a product: weights to bf16, activations to f8e4m3, sums to results. Each bound by memory.
 #include "kernels/common/cuda_decode.cuh"
+#include "kernels/common/cuda_f8.cuh"
 #include "kernels/linear/composite_cuda_parts.h"
 #include "kernels/linear/f8_round.cuh"
 
@@ -67,23 +68,57 @@ int dequantise_as(const CudaTarget& target, const DecodedWeight& weight, int64_t
                 static_cast<int>(units), static_cast<B*>(out.data), out.stride);
 }
 
-// A block a token, four elements a thread and step: the first kHeld steps stay in registers, later ones are read again.
+// A block a token, eight elements a thread and step: the first kHeld steps stay in registers, later ones are read again.
+// How many threads share a row, and so the order of a sum, depends on its length and alignment alone.
 constexpr int kQuantiseThreads = 512;
-constexpr int kStep = 4, kHeld = 4;
+constexpr int kStep = 8, kHeld = 4;
 
-// The bits of |x| are in the order of sizes, NaN beyond all.
-__device__ __forceinline__ uint32_t magnitude(float x) { return __float_as_uint(x) & 0x7fffffffu; }
-
-__device__ __forceinline__ uint32_t block_max(uint32_t x, uint32_t* scratch) {
-  const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
-  x = __reduce_max_sync(0xffffffffu, x);
-  if (lane == 0) scratch[warp] = x;
-  __syncthreads();
-  return __reduce_max_sync(0xffffffffu, lane < static_cast<int>(blockDim.x) / kWarp ? scratch[lane] : 0u);
+// The larger |x|, or NaN if there is one.
+__device__ __forceinline__ float larger(float a, float b) {
+  float c;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(fabsf(b)));
+  return c;
 }
 
-__device__ __forceinline__ void store_code(uint8_t* p, float code) { *p = narrow<F8E4M3>(code).bits; }
-__device__ __forceinline__ void store_code(B* p, float code) { *p = narrow<B>(through_f8e4m3(code)); }
+// The largest of the block's, none of which is negative: their bits are in the order of sizes, NaN beyond all.
+__device__ __forceinline__ float block_max(float x, uint32_t* scratch) {
+  const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
+  const uint32_t largest = __reduce_max_sync(0xffffffffu, __float_as_uint(x));
+  if (lane == 0) scratch[warp] = largest;
+  __syncthreads();
+  return __uint_as_float(
+      __reduce_max_sync(0xffffffffu, lane < static_cast<int>(blockDim.x) / kWarp ? scratch[lane] : 0u));
+}
+
+// x / scale, rounded once: a product with the inverse, and what it leaves over. scale is at least 2^-23; an infinite one
+// makes 0 of finite x and NaN of infinite, as division does.
+struct Divisor {
+  float scale, inverse;
+  __device__ __forceinline__ explicit Divisor(float s) : scale(isinf(s) ? 0.f : s), inverse(1.f / s) {}
+  __device__ __forceinline__ float operator()(float x) const {
+    const float quotient = x * inverse;
+    return fmaf(fmaf(-quotient, scale, x), inverse, quotient);
+  }
+};
+
+template <int kCount>
+__device__ __forceinline__ void store_codes(B* p, const float (&codes)[kCount]) {
+  Pack<B, kCount> pack;
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) pack.value[i] = narrow<B>(through_f8e4m3(codes[i]));
+  store(p, pack);
+}
+template <int kCount>
+__device__ __forceinline__ void store_codes(uint8_t* p, const float (&codes)[kCount]) {
+  if constexpr (kCount == 1) {
+    *p = narrow<F8E4M3>(codes[0]).bits;
+  } else {
+    Pack<uint16_t, kCount / 2> pack;
+#pragma unroll
+    for (int i = 0; i < kCount; i += 2) pack.value[i / 2] = narrow_f8_pair(codes[i], codes[i + 1]);
+    store(p, pack);
+  }
+}
 
 template <class X, class Code, int kCount>
 __global__ void __launch_bounds__(kQuantiseThreads)
@@ -101,53 +136,67 @@ __global__ void __launch_bounds__(kQuantiseThreads)
 #pragma unroll
     for (int j = 0; j < kCount; ++j) to[j] = widen(a.value[j]);
   };
-  // Calls each(index, values) for all that are this thread's.
-  const auto for_each = [&](auto each) {
+  float norm = 1;
+  const auto scale_by_gain = [&](int i, float(&values)[kCount]) {
+    if (gain == nullptr) return;
+    const auto gains = load<Pack<float, kCount>>(gain + i);
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) values[j] = values[j] * norm * gains.value[j];
+  };
+  // Calls each(index, values) for all that are this thread's; `again` makes of values read again what held ones are.
+  const auto for_each = [&](auto again, auto each) {
 #pragma unroll
     for (int s = 0; s < kHeld; ++s)
       if (first + s * step < k) each(first + s * step, held[s]);
     for (int i = first + kHeld * step; i < k; i += step) {
       float values[kCount];
       read(i, values);
+      again(i, values);
       each(i, values);
     }
   };
 #pragma unroll
   for (int s = 0; s < kHeld; ++s)
     if (first + s * step < k) read(first + s * step, held[s]);
-  float norm = 1;
   if (gain != nullptr) {
     float squares = 0;
-    for_each([&](int, const float(&values)[kCount]) {
+    for_each([](int, float(&)[kCount]) {},
+             [&](int, const float(&values)[kCount]) {
 #pragma unroll
-      for (int j = 0; j < kCount; ++j) squares = fmaf(values[j], values[j], squares);
-    });
+               for (int j = 0; j < kCount; ++j) squares = fmaf(values[j], values[j], squares);
+             });
     norm = 1.f / sqrtf(block_sum(squares, scratch) / static_cast<float>(k) + eps);
-  }
-  const auto value = [&](float raw, int i) { return gain != nullptr ? raw * norm * gain[i] : raw; };
-  uint32_t largest = 0;
-  for_each([&](int i, const float(&values)[kCount]) {
 #pragma unroll
-    for (int j = 0; j < kCount; ++j) largest = max(largest, magnitude(value(values[j], i + j)));
+    for (int s = 0; s < kHeld; ++s)
+      if (first + s * step < k) scale_by_gain(first + s * step, held[s]);
+  }
+  float largest = 0;
+  for_each(scale_by_gain, [&](int, const float(&values)[kCount]) {
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) largest = larger(largest, values[j]);
   });
-  const float wanted = __fdiv_rn(__uint_as_float(block_max(largest, largest_of_warps)), 448.f);
+  const float wanted = __fdiv_rn(block_max(largest, largest_of_warps), 448.f);
   const float scale = wanted > 0x1p-23f || isnan(wanted) ? wanted : 0x1p-23f;
   if (threadIdx.x == 0) scales[blockIdx.x] = scale;
+  const Divisor divide(scale);
   Code* out = codes + int64_t{blockIdx.x} * k;
-  for_each([&](int i, const float(&values)[kCount]) {
-    Pack<Code, kCount> pack;
+  for_each(scale_by_gain, [&](int i, const float(&values)[kCount]) {
+    float quotients[kCount];
 #pragma unroll
-    for (int j = 0; j < kCount; ++j) store_code(&pack.value[j], __fdiv_rn(value(values[j], i + j), scale));
-    store(out + i, pack);
+    for (int j = 0; j < kCount; ++j) quotients[j] = divide(values[j]);
+    store_codes(out + i, quotients);
   });
 }
 
 template <class X, class Code>
 int quantise_as(const CudaTarget& target, const CudaMatrix& x, const float* gain, float eps, const CudaMatrix& codes,
                 float* scales) {
-  const bool packed = x.cols % kStep == 0 && is_aligned(x.data, x.stride * static_cast<int64_t>(sizeof(X)),
-                                                        kStep * static_cast<int64_t>(sizeof(X)));
-  const int64_t threads = ceil_div(ceil_div(x.cols, kStep), kWarp) * kWarp;
+  constexpr int64_t kSize = sizeof(X), kShort = 1024;  // packs of a row that is short: two a thread
+  const bool packed = x.cols % kStep == 0 && is_aligned(x.data, x.stride * kSize, kStep * kSize) &&
+                      is_aligned(codes.data, codes.stride * static_cast<int64_t>(sizeof(Code)), kStep * sizeof(Code)) &&
+                      is_aligned(gain, 0, kStep * 4);
+  const int64_t packs = ceil_div(x.cols, packed ? kStep : 1);
+  const int64_t threads = ceil_div(ceil_div(packs, packs <= kShort ? 2 : kHeld), kWarp) * kWarp;
   return launch(
       target, packed ? quantise_kernel<X, Code, kStep> : quantise_kernel<X, Code, 1>, static_cast<unsigned>(x.rows),
       static_cast<unsigned>(threads < kQuantiseThreads ? threads : kQuantiseThreads), 0, static_cast<const X*>(x.data),
