@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(kThreads)
     if constexpr (kFunction == Elementwise::kAdd) {
       result.value[i] = narrow<Out>(widen(a.value[i]) + widen(b.value[i]));
     } else {
-      const float act = activate<kFunction, sizeof(Out) == 2>(widen(a.value[i]));
+      const float act = activate < kFunction, sizeof(Out) == 2 > (widen(a.value[i]));
       result.value[i] = narrow<Out>(y.data != nullptr ? act * widen(b.value[i]) : act);
     }
   }

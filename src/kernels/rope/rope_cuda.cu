@@ -132,8 +132,8 @@ __global__ void __launch_bounds__(kThreads)
     const int head = item / items, i = item - head * items, g = head - a.q.count;
     const bool is_query = g < 0, is_pair = i < pairs;
     const int low = is_pair ? i * kPack : half + i * kPack, high = half + i * kPack;
-    const T* x = is_query ? a.q.x + token * a.q.stride + int64_t{head} * dim
-                          : a.k.x + token * a.k.stride + int64_t{g} * dim;
+    const T* x =
+        is_query ? a.q.x + token * a.q.stride + int64_t{head} * dim : a.k.x + token * a.k.stride + int64_t{g} * dim;
     const In first = load<In>(x + low);
     In second{};
     float lows[kPack], highs[kPack];
