@@ -18,11 +18,11 @@ constexpr size_t kWorkspaceMax = size_t{32} << 20;  // what cuBLAS asks for on H
 constexpr MatmulAlgorithm kNone{};
 
 // Hopper, products of so many tokens: power bounds the clock then, and tiles whose sums fit one warpgroup's registers
-// are 3 to 8 % faster than the larger ones that cuBLASLt 13.1 ranks first, which two warpgroups share: a block's
+// are 2 to 16 % faster than the larger ones that cuBLASLt 13.1 ranks first, which two warpgroups share: a block's
 // warpgroups take turns, so that one stores its results beside the other's products. Measured on an H200.
 constexpr int64_t kTurnsTokensMin = 2048;
 constexpr cublasLtMatmulTile_t kTilesOfTurns[] = {CUBLASLT_MATMUL_TILE_176x128, CUBLASLT_MATMUL_TILE_168x128,
-                                                  CUBLASLT_MATMUL_TILE_128x160, CUBLASLT_MATMUL_TILE_128x128};
+                                                  CUBLASLT_MATMUL_TILE_128x128};
 constexpr int kRanked = 8;  // as many as cuBLASLt names
 
 static_assert(sizeof(cublasLtMatmulAlgo_t) == sizeof(MatmulAlgorithm));
