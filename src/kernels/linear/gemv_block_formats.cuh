@@ -19,7 +19,7 @@ __device__ __forceinline__ void multiply_half_tile(float (&c)[4], uint32_t a0, u
 // What formats with nibbles of 128 columns share.
 struct GemvNibbles {
   using X = __half;
-  static constexpr int kWindow = 128, kChunks = 4, kBits = 4, kXPad = 32;
+  static constexpr int kWindow = 128, kChunks = 4, kBits = 4, kXPad = 32, kBlocks = 1;
   static constexpr float kOddScale = 0x1p-4f, kSumScale = 0x1p24f;
   static __device__ __forceinline__ int chunk_k(int j, int t) { return 32 * j + 8 * t; }
 
@@ -54,7 +54,7 @@ struct GemvGroupSums {
   __device__ __forceinline__ void sum(const uint32_t (&x)[kTokenTiles][16]) {
     // x as the left side, whose rows are tokens; column n of the right side is 1 for the columns of group n % 4.
     const int lane = static_cast<int>(threadIdx.x) % kWarp, mine = lane / 4 % 4;
-    float sums[4] = {};
+    float halves[2][4] = {};  // added up at the end: shorter chains
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       const uint32_t ones = mine == j ? 0x3c003c00u : 0u, sixteens = mine == j ? 0x4c004c00u : 0u;
@@ -62,14 +62,15 @@ struct GemvGroupSums {
       for (int s = 0; s < 2; ++s) {
         const int i = 4 * j + 2 * s;
         constexpr int kSecond = kTokenTiles - 1;
-        multiply_tile<__half>(sums, x[0][i], kSecond > 0 ? x[kSecond][i] : 0u, x[0][i + 1],
+        multiply_tile<__half>(halves[s], x[0][i], kSecond > 0 ? x[kSecond][i] : 0u, x[0][i + 1],
                               kSecond > 0 ? x[kSecond][i + 1] : 0u, ones, sixteens);
       }
     }
     const bool rest = lane % 4 >= 2;
 #pragma unroll
     for (int n = 0; n < kTokenTiles; ++n) {
-      const float low = sums[2 * n] * kDown, high = sums[2 * n + 1] * kDown;
+      const float low = (halves[0][2 * n] + halves[1][2 * n]) * kDown;
+      const float high = (halves[0][2 * n + 1] + halves[1][2 * n + 1]) * kDown;
       const __half2 rounded = __floats2half2_rn(low, high);
       const float2 back = __half22float2(rounded);
       pair[n] = rest ? bits_of(__floats2half2_rn(low - back.x, high - back.y)) : bits_of(rounded);
@@ -175,17 +176,12 @@ struct GemvQ45_K : GemvNibbles {
     __half2 factors;  // d, dmin
     uint32_t plane;
     __device__ __forceinline__ void read(const uint8_t* row, int window, int t) {
-      const auto head = load<uint4>(row + (kFiveBits ? block_pieces::kQ5_KHeads : 0) + window / 2 * 16);
-      factors = halves_of(head.x);
-      uint32_t m;
-      if (window % 2 == 0) {  // all of a warp
-        scales = head.y & 0x3f3f3f3fu, m = head.z & 0x3f3f3f3fu;
-      } else {
-        scales = (head.w & 0x0f0f0f0fu) | ((head.y >> 2) & 0x30303030u);
-        m = ((head.w >> 4) & 0x0f0f0f0fu) | ((head.z >> 2) & 0x30303030u);
-      }
-      minima = bits_of(
-          __hsub2(halves_of(__byte_perm(m, 0x64646464u, t % 2 == 0 ? 0x4140 : 0x4342)), __float2half2_rn(1024.f)));
+      const uint8_t* const heads = row + (kFiveBits ? block_pieces::kQ5_KHeads : 0);
+      const auto bytes = load<uint2>(heads + window * 8);
+      factors = halves_of(load<uint32_t>(heads + block_pieces::kKFactors + window / 2 * 4));
+      scales = bytes.x;
+      minima = bits_of(__hsub2(halves_of(__byte_perm(bytes.y, 0x64646464u, t % 2 == 0 ? 0x4140 : 0x4342)),
+                               __float2half2_rn(1024.f)));
       plane = 0;
       if constexpr (kFiveBits) plane = load<uint32_t>(row + window * 16 + t * 4);
     }
@@ -299,7 +295,8 @@ struct GemvQ6_K : GemvNibbles {
 // value = d code: bytes that are the code + 128, in the mantissa of 1024.
 struct GemvQ8_0 {
   using X = __half;
-  static constexpr int kWindow = 64, kChunks = 2, kBits = 8, kXPad = 32, kConstantBytes = block_pieces::kQ8_0;
+  static constexpr int kWindow = 64, kChunks = 2, kBits = 8, kXPad = 32, kBlocks = 1;
+  static constexpr int kConstantBytes = block_pieces::kQ8_0;
   static constexpr float kOddScale = 1, kSumScale = 1;
   struct Constants {
     __half2 scales;

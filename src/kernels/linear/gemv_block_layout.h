@@ -1,6 +1,6 @@
 // How rows of GGUF's block schemes lie for the GPU's products of few tokens (gemv_cuda.cuh): a run of windows of 64
-// bytes, then the constants of eight windows at a time, the last eight whole. Nothing is rounded, and nothing that a
-// block holds is kept twice, so a row is as long as the file's but for its last windows (q6_k: 1 % longer).
+// bytes, then the constants of eight windows at a time, the last eight whole. Nothing is rounded or kept twice, so a
+// row is as long as the file's but for its last windows (q6_k 1 %, q4_k and q5_k 3 % longer).
 //
 // Columns and codes (offset so that they are unsigned):
 //   q8_0    a window has 64 columns, and 16 bytes for each thread t of four: word 2 j + s has the codes of columns
@@ -16,7 +16,7 @@
 //   q4_0    8 w: four f16 scales
 //   q4_1    16 w: four times f16 scale, f16 minimum
 //   q8_0    4 w: two f16 scales
-//   q4_k    16 (w / 2): the block's 16 bytes in front of its codes: f16 scale, f16 scale of minima, 12 bytes of both
+//   q4_k    8 w: four scales and four minima, a byte each. Then 4 (w / 2): f16 scale and f16 scale of minima
 //   q5_k    16 w: the planes of threads 0 to 3. Then as q4_k
 //   q6_k    32 w: two words of planes for each thread. Then 8 w: scales of 16 columns each. Then 2 (w / 2): the f16
 //           scale of both windows
@@ -27,9 +27,9 @@ namespace bolide::block_pieces {
 inline constexpr int kWindowBytes = 64, kWindowsTogether = 8;
 
 // Bytes of the constants of eight windows: multiples of 16.
-inline constexpr int kQ4_0 = 64, kQ4_1 = 128, kQ4_K = 64, kQ5_K = 192, kQ6_K = 336, kQ8_0 = 32;
+inline constexpr int kQ4_0 = 64, kQ4_1 = 128, kQ4_K = 80, kQ5_K = 208, kQ6_K = 336, kQ8_0 = 32;
 // Places in them.
-inline constexpr int kQ5_KHeads = 128, kQ6_KScales = 256, kQ6_KFactors = 320;
+inline constexpr int kQ5_KHeads = 128, kKFactors = 64, kQ6_KScales = 256, kQ6_KFactors = 320;
 
 // The columns of a word are in this order of nibbles.
 constexpr int nibble_of(int element) { return element / 2 + element % 2 * 4; }

@@ -59,30 +59,36 @@ struct Row {
   int window(int64_t column) const { return static_cast<int>(column / cut.window % pieces::kWindowsTogether); }
   int group(int64_t column) const { return static_cast<int>(column % cut.window / 32); }
 
-  // What stands beside codes of a block that begins at `column`, in the order in which the block has it.
-  struct Part {
-    std::byte* at;
-    int of_block, size;
-  };
-  int parts(int64_t column, Part (&out)[2]) const {
+  // Calls move(place, field, bytes) for all that stands beside the codes of a block, which begins at `column`.
+  template <class Move>
+  void for_each_constant(int64_t column, BlockFields& fields, Move move) const {
     std::byte* const all = together(column);
     const int w = window(column), g = group(column);
+    const auto factors = [&](std::byte* at) {
+      move(at, &fields.scale, 2);
+      move(at + 2, &fields.minimum, 2);
+    };
+    const auto heads = [&](std::byte* at) {
+      for (int half = 0; half < 2; ++half) {
+        move(at + (w + half) * 8, fields.scales + half * 4, 4);
+        move(at + (w + half) * 8 + 4, fields.minima + half * 4, 4);
+      }
+      factors(at + pieces::kKFactors + w / 2 * 4);
+    };
     if (cut.quant == &kQ4_0) {
-      out[0] = {all + w * 8 + g * 2, 0, 2};
+      move(all + w * 8 + g * 2, &fields.scale, 2);
     } else if (cut.quant == &kQ4_1) {
-      out[0] = {all + w * 16 + g * 4, 0, 4};
+      factors(all + w * 16 + g * 4);
     } else if (cut.quant == &kQ8_0) {
-      out[0] = {all + w * 4 + g * 2, 0, 2};
+      move(all + w * 4 + g * 2, &fields.scale, 2);
     } else if (cut.quant == &kQ4_K) {
-      out[0] = {all + w / 2 * 16, 0, 16};
+      heads(all);
     } else if (cut.quant == &kQ5_K) {
-      out[0] = {all + pieces::kQ5_KHeads + w / 2 * 16, 0, 16};
+      heads(all + pieces::kQ5_KHeads);
     } else {
-      out[0] = {all + pieces::kQ6_KScales + w * 8, 192, 16};
-      out[1] = {all + pieces::kQ6_KFactors + w / 2 * 2, 208, 2};
-      return 2;
+      move(all + pieces::kQ6_KScales + w * 8, fields.scales, 16);
+      move(all + pieces::kQ6_KFactors + w / 2 * 2, &fields.scale, 2);
     }
-    return 1;
   }
 
   // Calls each(word, plane, bits from, of the plane) for every word of codes: eight, or four of q8_0, from `column` on.
@@ -170,9 +176,8 @@ Result<> pack(const ValueType& weight, const WeightRows& source, MutableBytes ds
       read_block(quant, block, &fields);
       if (!is_number(fields.scale) || !is_number(fields.minimum)) broken = i;
       std::memcpy(codes.data() + column, fields.codes, static_cast<size_t>(quant.block_elements));
-      Row::Part parts[2];
-      for (int part = 0, count = row.parts(column, parts); part < count; ++part)
-        std::memcpy(parts[part].at, block + parts[part].of_block, static_cast<size_t>(parts[part].size));
+      row.for_each_constant(column, fields,
+                            [](std::byte* at, const void* field, size_t size) { std::memcpy(at, field, size); });
     }
     row.put(codes.data(), static_cast<int64_t>(codes.size()));
   });
@@ -192,10 +197,9 @@ Result<> unpack(const ValueType& weight, Bytes packed, MutableBytes rows, Worker
     for (int64_t column = 0; column < k; column += quant.block_elements, block += quant.block_bytes) {
       BlockFields fields{};
       std::memcpy(fields.codes, codes.data() + column, static_cast<size_t>(quant.block_elements));
+      row.for_each_constant(column, fields,
+                            [](const std::byte* at, void* field, size_t size) { std::memcpy(field, at, size); });
       write_block(quant, fields, block);
-      Row::Part parts[2];
-      for (int part = 0, count = row.parts(column, parts); part < count; ++part)
-        std::memcpy(block + parts[part].of_block, parts[part].at, static_cast<size_t>(parts[part].size));
     }
   });
   return {};

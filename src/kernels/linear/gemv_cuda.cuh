@@ -178,7 +178,7 @@ __device__ __forceinline__ void gemv_copy(const GemvArgs& a, const GemvHeads& he
 
 template <class Format, int kTokenTiles, bool kShared>
 __global__ void __launch_bounds__(gemv_threads(kTokenTiles),
-                                  kTokenTiles == 1 && (kShared || GemvShape<Format>::kHasXRing) ? 2 : 1)
+                                  kTokenTiles == 1 && (kShared || GemvShape<Format>::kHasXRing) ? Format::kBlocks : 1)
     gemv_kernel(const __grid_constant__ GemvArgs a, const __grid_constant__ GemvHeads heads) {
   using Shape = GemvShape<Format>;
   using X = typename Format::X;

@@ -62,9 +62,11 @@ struct PiecesQ45_K {
     const PieceUnit at(u);
     const uint32_t codes = at.codes(row);
     const Bytes all = at.together(row + groups_from, kFiveBits ? block_pieces::kQ5_K : block_pieces::kQ4_K);
-    const Bytes head = all + (kFiveBits ? block_pieces::kQ5_KHeads : 0) + at.in_eight() / 2 * 16;
-    const KScale s = k_scale(head + 4, at.window % 2 * 4 + at.j);
-    const float factor = mul(half_at(head), wide_int(s.scale)), minimum = mul(half_at(head + 2), wide_int(s.minimum));
+    const Bytes heads = all + (kFiveBits ? block_pieces::kQ5_KHeads : 0);
+    const Bytes bytes = heads + at.in_eight() * 8 + at.j;
+    const Bytes factors = heads + block_pieces::kKFactors + at.in_eight() / 2 * 4;
+    const float factor = mul(half_at(factors), wide_int(bytes[0])),
+                minimum = mul(half_at(factors + 2), wide_int(bytes[4]));
     uint32_t plane = 0;
     if (kFiveBits) plane = *reinterpret_cast<const uint32_t*>(all + at.in_eight() * 16 + at.t * 4);
 #pragma unroll
