@@ -92,7 +92,7 @@ struct DecodeInt8 {
 template <class Decode>
 struct GemvBytes {
   using X = __half;
-  static constexpr int kWindow = 64, kChunks = 2, kConstantBytes = 0, kBits = 8, kXPad = 8, kBlocks = 2;
+  static constexpr int kWindow = 64, kChunks = 2, kConstantBytes = 0, kBits = 8, kXPad = 8, kBlocks = 1;
   using Constants = GemvNoConstants;
   static constexpr float kOddScale = 1, kSumScale = 1;
   template <int kTokenTiles>
@@ -123,7 +123,7 @@ struct GemvBytes {
 template <int kGroup>
 struct GemvW4 {
   using X = __half;
-  static constexpr int kWindow = 128, kChunks = 4, kGroups = 128 / kGroup, kBits = 4, kXPad = 32, kBlocks = 2;
+  static constexpr int kWindow = 128, kChunks = 4, kGroups = 128 / kGroup, kBits = 4, kXPad = 32, kBlocks = 1;
   static constexpr int kConstantBytes = 32 * kGroups;
   struct Constants {
     uint32_t group[kGroups];
