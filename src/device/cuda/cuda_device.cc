@@ -104,7 +104,13 @@ class CudaDevice final : public Device {
     BOLIDE_TRY(state_->enter());
     cudaStream_t stream = nullptr;
     BOLIDE_TRY(state_->check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags"));
-    return std::unique_ptr<Stream>(std::make_unique<CudaStream>(state_, stream, info_.threads));
+    void* barriers = nullptr;
+    constexpr size_t kBytes = CudaStream::kBarriers * sizeof(uint32_t);
+    auto made = state_->check(cudaMalloc(&barriers, kBytes), "cudaMalloc");
+    auto owner = std::make_unique<CudaStream>(state_, stream, static_cast<uint32_t*>(barriers), info_.threads);
+    BOLIDE_TRY(std::move(made));
+    BOLIDE_TRY(state_->check(cudaMemsetAsync(barriers, 0, kBytes, stream), "cudaMemsetAsync"));
+    return std::unique_ptr<Stream>(std::move(owner));
   }
 
   Result<std::unique_ptr<Event>> make_event() override {
@@ -165,6 +171,23 @@ Result<Matmuls*> CudaState::matmuls() {
   const std::lock_guard lock(mutex_);
   if (matmuls_ == nullptr) matmuls_ = std::make_shared<Matmuls>(cublaslt_);
   return matmuls_.get();
+}
+
+DeviceKind auto_device() {
+  int driver = 0, major = 0, minor = 0;
+  if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) return DeviceKind::kCpu;
+  std::string why;
+  if (const auto count = count_devices(); !count) {
+    why = count.error().text;
+  } else if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) != cudaSuccess ||
+             cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0) != cudaSuccess || major < 8) {
+    why = fmt::format("cuda:0 has compute capability {}.{}, and the kernels need 8.0", major, minor);
+  } else {
+    return DeviceKind::kCuda;
+  }
+  log::warning("the GPU cannot be used; running on the CPU (--device cpu says so without this warning)",
+               {{"why", std::string_view(why)}});
+  return DeviceKind::kCpu;
 }
 
 Result<std::unique_ptr<Device>> make_cuda_device(const CudaOptions& options) {
