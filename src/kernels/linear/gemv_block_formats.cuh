@@ -48,7 +48,7 @@ struct GemvNibbles {
 template <int kTokenTiles>
 struct GemvGroupSums {
   uint32_t pair[kTokenTiles];
-  // A sum of 32 finite f16 stays below 2^16.
+  // Sums stay in the range of f16; those of clamped x (gemv_x.cuh) are clamped as well.
   static constexpr float kDown = 0x1p-6f, kUp = 0x1p6f;
 
   __device__ __forceinline__ void sum(const uint32_t (&x)[kTokenTiles][16]) {
@@ -69,8 +69,12 @@ struct GemvGroupSums {
     const bool rest = lane % 4 >= 2;
 #pragma unroll
     for (int n = 0; n < kTokenTiles; ++n) {
-      const float low = (halves[0][2 * n] + halves[1][2 * n]) * kDown;
-      const float high = (halves[0][2 * n + 1] + halves[1][2 * n + 1]) * kDown;
+      const auto sum_of = [&](int column) {
+        constexpr float kMost = 65504.f;
+        const float sum = (halves[0][2 * n + column] + halves[1][2 * n + column]) * kDown;
+        return fminf(fmaxf(sum, -kMost), kMost);  // where x is NaN, the codes' product is too
+      };
+      const float low = sum_of(0), high = sum_of(1);
       const __half2 rounded = __floats2half2_rn(low, high);
       const float2 back = __half22float2(rounded);
       pair[n] = rest ? bits_of(__floats2half2_rn(low - back.x, high - back.y)) : bits_of(rounded);
