@@ -3,6 +3,7 @@
 #include "kernels/common/cuda_f8.cuh"
 #include "kernels/linear/composite_cuda_parts.h"
 #include "kernels/linear/f8_round.cuh"
+#include "kernels/linear/piece_rows.cuh"
 
 namespace bolide::cuda {
 namespace {
@@ -19,19 +20,11 @@ struct NaturalRows {
     W::unit(row, u, kUnit, reinterpret_cast<uintptr_t>(row) % 16 == 0, out);
   }
 };
-// gemv_layout.h: eight codes are a word, in the order 0 2 4 6 1 3 5 7.
-template <int kGroup>
+template <class Pieces>
 struct PieceRows {
   int64_t groups_from;
   __device__ __forceinline__ void unit(Bytes row, int u, float (&out)[kUnit]) const {
-    const int window = u / 16, in_window = u % 16, group = kGroup == 128 ? window : window * 4 + in_window / 4;
-    const auto codes = *reinterpret_cast<const uint32_t*>(row + window * 64 + in_window % 4 * 16 + in_window / 4 * 4);
-    const auto constants = *reinterpret_cast<const uint32_t*>(row + groups_from + group * 4);
-    const float d = __half2float(__ushort_as_half(static_cast<uint16_t>(constants)));
-    const int zero = static_cast<int>(constants >> 16 & 255u);
-#pragma unroll
-    for (int i = 0; i < kUnit; ++i)
-      out[i] = mul(d, wide_int(static_cast<int>(codes >> (4 * (i / 2 + i % 2 * 4)) & 15u) - zero));
+    Pieces::unit(row, groups_from, u, out);
   }
 };
 
@@ -264,8 +257,8 @@ int dequantise_rows(const CudaTarget& target, const DecodedWeight& weight, int64
                     const CudaMatrix& out) {
   const WeightKind kind = weight.rows.kind;
   if (weight.groups_from != 0)
-    return kind == WeightKind::kBlockW4_G128 ? dequantise_as<PieceRows<128>>(target, weight, first, scale, out)
-                                             : dequantise_as<PieceRows<32>>(target, weight, first, scale, out);
+    return dispatch_pieces(kind,
+                           [&]<class P>() { return dequantise_as<PieceRows<P>>(target, weight, first, scale, out); });
   const auto run = [&]<class W>() { return dequantise_as<NaturalRows<W>>(target, weight, first, scale, out); };
   if (kind <= WeightKind::kI8) return dispatch_floats(kind, run);
   if (kind <= WeightKind::kBlockIQ4_NL) return dispatch_blocks32(kind, run);
