@@ -173,7 +173,7 @@ Result<const CublasLt*> CudaState::cublaslt() {
 Result<Matmuls*> CudaState::matmuls() {
   BOLIDE_TRY(cublaslt());
   const std::lock_guard lock(mutex_);
-  if (matmuls_ == nullptr) matmuls_ = std::make_shared<Matmuls>(cublaslt_);
+  if (matmuls_ == nullptr) matmuls_ = std::make_shared<Matmuls>(cublaslt_, gpu_.compute_capability);
   return matmuls_.get();
 }
 

@@ -19,12 +19,20 @@ bool format_of(DType dtype, const QuantScheme* quant, int64_t k, cuda::GemvWeigh
   using Format = cuda::GemvFormat;
   weight->k = k;
   if (quant != nullptr) {
-    if (w4_pieces(quant) == nullptr) return false;
-    const int64_t group = w4_pieces_group(quant);
-    const W4PieceRow row = w4_piece_row(k, group);
-    weight->format = group == 128 ? Format::kW4G128 : Format::kW4G32;
-    weight->row_bytes = row.row_bytes, weight->groups_from = row.groups_from;
-    return true;
+    constexpr struct {
+      const QuantScheme* quant;
+      Format format;
+    } kFormats[] = {{&kW4_G128, Format::kW4G128}, {&kW4_G64, Format::kW4G32}, {&kW4_G32, Format::kW4G32},
+                    {&kQ4_0, Format::kQ4_0},      {&kQ4_1, Format::kQ4_1},    {&kQ4_K, Format::kQ4_K},
+                    {&kQ5_K, Format::kQ5_K},      {&kQ6_K, Format::kQ6_K},    {&kQ8_0, Format::kQ8_0}};
+    for (const auto& known : kFormats) {
+      if (known.quant != quant) continue;
+      const PieceRow row = gemv_row(quant, k);
+      weight->format = known.format;
+      weight->row_bytes = row.row_bytes, weight->groups_from = row.groups_from;
+      return true;
+    }
+    return false;
   }
   switch (dtype) {
     case DType::kBF16: weight->format = Format::kBF16; break;
@@ -77,7 +85,7 @@ size_t workspace(const Problem& problem) {
 }
 
 const Packing* packing(const Problem& problem, int operand) {
-  return operand == 1 ? w4_pieces(problem.in[1].quant) : nullptr;
+  return operand == 1 ? gemv_packing(problem.in[1].quant) : nullptr;
 }
 
 template <class Op>
@@ -169,8 +177,16 @@ int gemv(const CudaTarget& target, const GemvWork& work) {
     case GemvFormat::kBF16: return gemv_bf16(target, work);
     case GemvFormat::kF8E4M3: return gemv_f8(target, work);
     case GemvFormat::kInt8: return gemv_int8(target, work);
-    default: return gemv_w4(target, work);
+    case GemvFormat::kW4G128:
+    case GemvFormat::kW4G32: return gemv_w4(target, work);
+    case GemvFormat::kQ4_0:
+    case GemvFormat::kQ4_1: return gemv_q4(target, work);
+    case GemvFormat::kQ4_K:
+    case GemvFormat::kQ5_K: return gemv_q45_k(target, work);
+    case GemvFormat::kQ6_K: return gemv_q6_k(target, work);
+    case GemvFormat::kQ8_0: return gemv_q8(target, work);
   }
+  return gemv_bf16(target, work);
 }
 
 }  // namespace cuda

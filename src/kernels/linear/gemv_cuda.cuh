@@ -72,7 +72,7 @@ struct GemvShape {
   using X = typename Format::X;
   // Rows of a stage lie 544 bytes apart, odd ones 32 further, so that neighbours are in different banks.
   static constexpr int kCodes = kGemvRows * (kGemvSegment + 32);
-  static constexpr int kConstants = kGemvSegment / 64 * Format::kGroupWords * 4;
+  static constexpr int kConstants = Format::kConstantBytes;
   static constexpr int kConstantPitch = kConstants > 0 ? kConstants + 16 : 0;
   static constexpr int kStage = kCodes + kGemvRows * kConstantPitch;
   static constexpr int kSmall = 2 * kGemvWarps * kGemvTokensMax * 4 + 256;
@@ -107,7 +107,7 @@ __device__ __forceinline__ void gemv_copy(const GemvArgs& a, const GemvHeads& he
   using Shape = GemvShape<Format>;
   constexpr int kRows = kGemvRows / kGemvCopiers;
   const int pieces =
-      Format::kGroupWords > 0 ? (a.k + Format::kWindow - 1) / Format::kWindow * 4 : (a.k * Format::kBits + 127) / 128;
+      Shape::kConstants > 0 ? (a.k + Format::kWindow - 1) / Format::kWindow * 4 : (a.k * Format::kBits + 127) / 128;
   const int passes = (end - begin + kGemvPairs - 1) / kGemvPairs, stages = passes * a.segments;
   const auto row_pieces = static_cast<uint32_t>(a.row_bytes / 16);
   const int first = copier * kRows;
@@ -160,7 +160,7 @@ __device__ __forceinline__ void gemv_copy(const GemvArgs& a, const GemvHeads& he
 #pragma unroll
         for (int j = 0; j < kConstantCopies; ++j) {
           const int r = j * kRowsAtOnce + lane / kPieces;
-          if (kRows < kRowsAtOnce && r >= kRows) break;
+          if (lane >= kPieces * kRowsAtOnce || r >= kRows) continue;
           copy_async(ring + static_cast<uint32_t>(slot * Shape::kStage + Shape::kCodes +
                                                   (first + r) * Shape::kConstantPitch + lane % kPieces * 16),
                      is ? constant_row[j] : a.codes, is);
@@ -178,11 +178,11 @@ __device__ __forceinline__ void gemv_copy(const GemvArgs& a, const GemvHeads& he
 
 template <class Format, int kTokenTiles, bool kShared>
 __global__ void __launch_bounds__(gemv_threads(kTokenTiles),
-                                  kTokenTiles == 1 && (kShared || GemvShape<Format>::kHasXRing) ? 2 : 1)
+                                  kTokenTiles == 1 && (kShared || GemvShape<Format>::kHasXRing) ? Format::kBlocks : 1)
     gemv_kernel(const __grid_constant__ GemvArgs a, const __grid_constant__ GemvHeads heads) {
   using Shape = GemvShape<Format>;
   using X = typename Format::X;
-  constexpr int kWords = 4 * Format::kChunks, kGroupWords = Format::kGroupWords;
+  constexpr int kWords = 4 * Format::kChunks;
   constexpr bool kHalf = std::is_same_v<X, __half>;
   extern __shared__ __align__(128) uint8_t shared[];
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -312,7 +312,7 @@ __global__ void __launch_bounds__(gemv_threads(kTokenTiles),
   };
 
   const uint8_t* const mine = shared + g * (kGemvSegment + 32) + g % 2 * 32 + warp * 64 + t * 16;
-  const uint8_t* const constants = shared + Shape::kCodes + g * Shape::kConstantPitch + warp * 4 * kGroupWords;
+  const uint8_t* const constants = shared + Shape::kCodes + g * Shape::kConstantPitch;
   const int units = (a.k * Format::kBits + 127) / 128;  // 16 bytes of a row
   int slot = 0;
   uint32_t parity = 0;
@@ -361,13 +361,11 @@ __global__ void __launch_bounds__(gemv_threads(kTokenTiles),
 #pragma unroll
         for (int tile = 0; tile < 2; ++tile) {  // one that does not exist is computed, and not stored
           uint4 row[2];
-          uint32_t group[2][kGroupWords + 1];
+          typename Format::Constants group[2];
 #pragma unroll
           for (int i = 0; i < 2; ++i) {
             row[i] = load<uint4>(stage + (tile * 16 + i * 8) * (kGemvSegment + 32));
-#pragma unroll
-            for (int word = 0; word < kGroupWords; ++word)
-              group[i][word] = load<uint32_t>(stage_constants + (tile * 16 + i * 8) * Shape::kConstantPitch + word * 4);
+            group[i].read(stage_constants + (tile * 16 + i * 8) * Shape::kConstantPitch, warp, t);
           }
           Format::template multiply<kTokenTiles>(c[tile], row[0], row[1], group[0], group[1], x, x_sums);
         }

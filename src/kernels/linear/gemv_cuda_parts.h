@@ -15,6 +15,12 @@ enum class GemvFormat : uint8_t {
   kInt8,    // the same
   kW4G128,  // gemv_layout.h
   kW4G32,
+  kQ4_0,  // gemv_block_layout.h
+  kQ4_1,
+  kQ4_K,
+  kQ5_K,
+  kQ6_K,
+  kQ8_0,
 };
 
 struct GemvWeight {
@@ -22,7 +28,7 @@ struct GemvWeight {
   const void* codes = nullptr;
   int64_t rows = 0, k = 0;
   int64_t row_bytes = 0;    // between two rows: a multiple of 16
-  int64_t groups_from = 0;  // W4: bytes from a row's start to the constants of its groups
+  int64_t groups_from = 0;  // of pieces: bytes from a row's start to the constants of its groups
 };
 
 // x [T, K], T <= 16: RmsNorm if gain is set, product, scale, bias, then one of
@@ -61,5 +67,9 @@ int gemv_bf16(const CudaTarget& target, const GemvWork& work);
 int gemv_f8(const CudaTarget& target, const GemvWork& work);
 int gemv_int8(const CudaTarget& target, const GemvWork& work);
 int gemv_w4(const CudaTarget& target, const GemvWork& work);
+int gemv_q4(const CudaTarget& target, const GemvWork& work);
+int gemv_q45_k(const CudaTarget& target, const GemvWork& work);
+int gemv_q6_k(const CudaTarget& target, const GemvWork& work);
+int gemv_q8(const CudaTarget& target, const GemvWork& work);
 
 }  // namespace bolide::cuda

@@ -56,7 +56,7 @@ struct GemvShareX {
   }
 
   __device__ __forceinline__ void run(X* there, float* squares, float* factors) const {
-    const int pitch = gemv_x_pitch<Format>(a.k), columns = pitch - (Format::kBits == 8 ? 8 : 32);
+    const int pitch = gemv_x_pitch<Format>(a.k), columns = pitch - Format::kXPad;
     const int rounds = paired ? 1 : (columns + 8 * kStep - 1) / (8 * kStep), total = rounds == 1 ? 1 : 2 * rounds;
     using From = std::conditional_t<kNorm, float, __nv_bfloat16>;
 #pragma unroll 1
