@@ -9,6 +9,7 @@
 
 #include <cstdint>
 
+#include "device/cuda/launch_watch_parts.h"
 #include "kernels/common/cuda_target.h"
 
 namespace bolide::cuda {
@@ -28,6 +29,11 @@ int launch_clusters(const CudaTarget& target, void (*kernel)(Parameters...), dim
   if (cluster > kPortable) {
     const auto status = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
     if (status != cudaSuccess) return status;
+  }
+  if (target.watch != nullptr) {
+    const int64_t blocks = int64_t{grid.x} * grid.y * grid.z;
+    target.watch->see(target.watch->to, {reinterpret_cast<const void*>(kernel), blocks,
+                                         static_cast<int>(block.x * block.y * block.z), cluster, shared_bytes});
   }
   cudaLaunchAttribute attributes[2] = {};
   unsigned count = 0;

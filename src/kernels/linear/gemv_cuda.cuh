@@ -349,8 +349,11 @@ __global__ void __launch_bounds__(gemv_threads(kTokenTiles),
         }
       if constexpr (kDirect) read_x(segment + 1 == a.segments ? 0 : segment + 1, next);
       const uint32_t full = barriers + static_cast<uint32_t>(slot * 16);
+      // Also those that have nothing to do in the row's last segment: one that went on and left the stage before it is
+      // there could do so for a use in which another has not left it yet. That one would be waited for no more, its
+      // stage be written again while it reads, and its wait be for a phase that has passed: for ever.
+      barrier_wait(full, parity);
       if (unit < units) {
-        barrier_wait(full, parity);
         const uint8_t* const stage = mine + slot * Shape::kStage;
         const uint8_t* const stage_constants = constants + slot * Shape::kStage;
         typename Format::template Sums<kTokenTiles> x_sums;
