@@ -84,6 +84,18 @@ struct Launch {
 };
 
 class Tunable;  // kernels/tunable.h
+struct Kernel;
+
+// Consecutive steps in one launch. Any thread.
+struct ChainKernel {
+  std::string_view name;
+  // How many of the launches, from the first on, go into one; below 2: none. kernels[i]: what else would run launch i.
+  // Later ones may read, and write over, what earlier ones write or read, as if they ran one after the other. Decided
+  // by types, shapes and sizes; data may be null.
+  size_t (*takes)(std::span<const Launch> launches, std::span<const Kernel* const> kernels, const DeviceInfo& device);
+  // As many as `takes` said, of any data.
+  Result<> (*launch)(std::span<const Launch> launches, std::span<const Kernel* const> kernels, Stream& stream);
+};
 
 struct Kernel {
   std::string_view name;  // "linear_q4_vnni": op, what is special, instruction set
@@ -104,6 +116,8 @@ struct Kernel {
   // choose), and the means to measure it. Null: the kernel has no tactics.
   std::string (*tuning_key)(const Problem&) = nullptr;
   Result<std::unique_ptr<Tunable>> (*tunable)(const Problem&, Device&) = nullptr;
+  // What runs steps of this kernel and of others that have the same chain in one launch; null: nothing.
+  const ChainKernel* chain = nullptr;
 };
 
 }  // namespace bolide

@@ -104,7 +104,13 @@ class CudaDevice final : public Device {
     BOLIDE_TRY(state_->enter());
     cudaStream_t stream = nullptr;
     BOLIDE_TRY(state_->check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags"));
-    return std::unique_ptr<Stream>(std::make_unique<CudaStream>(state_, stream, info_.threads));
+    void* barriers = nullptr;
+    constexpr size_t kBytes = CudaStream::kBarriers * sizeof(uint32_t);
+    auto made = state_->check(cudaMalloc(&barriers, kBytes), "cudaMalloc");
+    auto owner = std::make_unique<CudaStream>(state_, stream, static_cast<uint32_t*>(barriers), info_.threads);
+    BOLIDE_TRY(std::move(made));
+    BOLIDE_TRY(state_->check(cudaMemsetAsync(barriers, 0, kBytes, stream), "cudaMemsetAsync"));
+    return std::unique_ptr<Stream>(std::move(owner));
   }
 
   Result<std::unique_ptr<Event>> make_event() override {

@@ -45,6 +45,7 @@ CudaStream::~CudaStream() {
   if (!state_->enter()) return;
   cudaStreamSynchronize(stream_);
   cudaStreamDestroy(stream_);
+  cudaFree(barriers_);
 }
 
 Result<> CudaStream::copy(TensorView dst, TensorView src) {

@@ -50,8 +50,9 @@ class CudaState {
 
 class CudaStream final : public Stream {
  public:
-  CudaStream(std::shared_ptr<CudaState> state, CUstream_st* stream, int threads)
-      : state_(std::move(state)), stream_(stream), workers_(threads) {}
+  // `barriers`: memory of the device, kBarriers zeros, which the stream then owns.
+  CudaStream(std::shared_ptr<CudaState> state, CUstream_st* stream, uint32_t* barriers, int threads)
+      : state_(std::move(state)), stream_(stream), barriers_(barriers), workers_(threads) {}
   ~CudaStream() override;
 
   Result<> copy(TensorView dst, TensorView src) override;
@@ -64,10 +65,15 @@ class CudaStream final : public Stream {
 
   CUstream_st* handle() const { return stream_; }
   CudaState& state() const { return *state_; }
+  // Zeros between kernels, for the blocks of one kernel to count in. What is captured keeps this stream's, so it may
+  // run on another stream only while nothing of this one does.
+  static constexpr size_t kBarriers = 64;
+  uint32_t* barriers() const { return barriers_; }
 
  private:
   std::shared_ptr<CudaState> state_;
   CUstream_st* stream_;
+  uint32_t* barriers_;
   Workers workers_;
 };
 

@@ -16,6 +16,9 @@ struct CudaTarget {
   int multiprocessors = 0;
   int compute_capability = 0;  // 90 for 9.0
   int64_t shared_bytes_block = 0;
+  // Of the stream: zeros between kernels (CudaStream::kBarriers of them), in which the blocks of one kernel may count,
+  // and leave zeros. Null: the stream has none.
+  uint32_t* barriers = nullptr;
   // Kernels may start while the one before ends (programmatic dependent launch): they call wait_for_previous(), which
   // waits in code for compute capability 9.0. Newer GPUs run the code for 8.0, which does not.
   bool dependent_launch() const { return compute_capability == 90; }

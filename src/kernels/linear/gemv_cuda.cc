@@ -135,6 +135,15 @@ Result<> launch(const Launch& launch, Stream& stream) {
   return launched(stream, cuda::gemv(target, work), "linear_gemv_cuda");
 }
 
+size_t takes(std::span<const Launch>, std::span<const Kernel* const>, const DeviceInfo&) { return 0; }
+
+Result<> launch_chain(std::span<const Launch> launches, std::span<const Kernel* const> kernels, Stream& stream) {
+  for (size_t i = 0; i < launches.size(); ++i) BOLIDE_TRY(kernels[i]->launch(launches[i], stream));
+  return {};
+}
+
+constexpr ChainKernel kChain{"gemv_chain_cuda", takes, launch_chain};
+
 template <class Op>
 constexpr Kernel row(std::string_view name) {
   return {.name = name,
@@ -143,7 +152,8 @@ constexpr Kernel row(std::string_view name) {
           .workspace = workspace,
           .launch = launch<Op>,
           .packing = packing,
-          .batch_invariant = false};  // more tokens than it takes are another kernel's
+          .batch_invariant = false,  // more tokens than it takes are another kernel's
+          .chain = &kChain};
 }
 
 constexpr Kernel kKernels[] = {row<Linear>("linear_gemv_cuda"), row<QkvRope>("qkv_rope_gemv_cuda")};
