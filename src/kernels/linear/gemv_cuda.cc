@@ -164,14 +164,19 @@ std::span<const Kernel> gemv_cuda_kernels() { return kKernels; }
 
 namespace cuda {
 
-int gemv(const CudaTarget& target, const GemvWork& work) {
-  switch (work.weight.format) {
-    case GemvFormat::kBF16: return gemv_bf16(target, work);
-    case GemvFormat::kF8E4M3: return gemv_f8(target, work);
-    case GemvFormat::kInt8: return gemv_int8(target, work);
-    default: return gemv_w4(target, work);
+namespace {
+int gemv_any(const CudaTarget& target, const GemvWork* works, int count) {
+  switch (works->weight.format) {
+    case GemvFormat::kBF16: return gemv_bf16(target, works, count);
+    case GemvFormat::kF8E4M3: return gemv_f8(target, works, count);
+    case GemvFormat::kInt8: return gemv_int8(target, works, count);
+    default: return gemv_w4(target, works, count);
   }
 }
+}  // namespace
+
+int gemv(const CudaTarget& target, const GemvWork& work) { return gemv_any(target, &work, 1); }
+int gemv_chain(const CudaTarget& target, const GemvWork* works, int count) { return gemv_any(target, works, count); }
 
 }  // namespace cuda
 }  // namespace bolide

@@ -1,0 +1,111 @@
+// Launching streaming products (gemv_cuda.cuh): included by a .cu file for each format.
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/linear/gemv_cuda.cuh"
+
+namespace bolide::cuda {
+
+// Shared memory that a chain's block leaves free.
+#ifndef CHAIN_LEAVES
+#define CHAIN_LEAVES 24
+#endif
+#ifndef CHAIN_SETS
+#define CHAIN_SETS 1
+#endif
+inline constexpr int kGemvChainLeaves = CHAIN_LEAVES << 10;
+template <class Format>
+inline constexpr int kGemvChainSets = CHAIN_SETS;
+
+#ifdef CHAIN_BENCH
+extern bool gemv_cooperative;
+extern int gemv_depth;
+#endif
+template <class Format>
+GemvArgs gemv_args(const CudaTarget& target, const GemvWork& work) {
+  const GemvWeight& w = work.weight;
+  GemvArgs a{};
+  a.codes = static_cast<const uint8_t*>(w.codes), a.row_bytes = w.row_bytes, a.groups_from = w.groups_from;
+  a.rows = static_cast<int>(w.rows), a.k = static_cast<int>(w.k), a.tokens = static_cast<int>(work.x.rows);
+  a.segments = static_cast<int>(ceil_div(w.k, Format::kWindow * kGemvWindows));
+  const bool plain = work.pairs == GemvWork::Pairs::kRows;
+  a.pairs = static_cast<int>(plain ? ceil_div(w.rows, 2) : w.rows / 2);
+  // Whole pairs evenly, though some multiprocessors may then have none: a remainder spread over all is slower.
+  a.pairs_block = static_cast<int>(ceil_div(a.pairs, target.multiprocessors));
+  a.x = work.x.data, a.x_stride = work.x.stride;
+  a.gain = work.gain, a.eps = work.eps, a.scale = work.scale, a.token_scale = work.token_scale, a.bias = work.bias;
+  a.rounds = work.rounds;
+  a.kind = work.pairs, a.act = work.act;
+  a.residual = work.residual.data, a.residual_stride = work.residual.stride;
+  a.residual_narrow = work.residual.dtype == DType::kBF16, a.out_narrow = work.out.dtype == DType::kBF16;
+  a.out = work.out.data, a.out_stride = work.out.stride;
+  return a;
+}
+
+template <class Shape>
+int gemv_launch(const CudaTarget& target, const GemvWork* works, int count) {
+  using Format = typename Shape::Format;
+  GemvChain<Shape::kMost> chain{};
+  int stages = 0, blocks = 0;
+  for (int i = 0; i < count; ++i) {
+    GemvArgs& a = chain.product[i] = gemv_args<Format>(target, works[i]);
+    if (a.pairs > 0) {
+      blocks = std::max(blocks, static_cast<int>(ceil_div(a.pairs, a.pairs_block)));
+      stages += (a.pairs_block + kGemvPairs - 1) / kGemvPairs * a.segments;
+    }
+    chain.x_bytes = std::max(chain.x_bytes, Shape::x_bytes(a.tokens, a.k));
+    if (works[i].pairs == GemvWork::Pairs::kHeads)
+      chain.heads = {works[i].positions, works[i].heads, works[i].head_dim, works[i].pools, *works[i].rope};
+  }
+  if (blocks == 0) return cudaSuccess;
+  chain.count = count, chain.barriers = target.barriers;
+  const int fixed = chain.x_bytes + Shape::sums_bytes(chain.product[0].tokens) + Shape::kEnd;
+  // Two blocks to a multiprocessor, one of this kernel and one of the next, if registers allow it and if that leaves a
+  // ring worth the name. A chain's ring is larger: it is to last while all blocks wait for each other. What it leaves
+  // is for a block of attention.
+  constexpr int kHalfOfShared = (228 - 2) / 2 << 10, kFewest = 3, kLeft = Shape::kMost > 1 ? kGemvChainLeaves : 0;
+  const bool half = Shape::kMost == 1 && (Shape::kTokenTiles == 1 || !Shape::kHasXRing);
+  int depth = half ? (kHalfOfShared - fixed) / Shape::kStage : 0;
+  if (depth < kFewest) depth = (static_cast<int>(target.shared_bytes_block) - kLeft - fixed) / Shape::kStage;
+  chain.depth = std::min({depth, Shape::kDepthMax, stages});
+#ifdef CHAIN_BENCH
+  if (gemv_depth > 0 && Shape::kMost > 1) chain.depth = std::min(chain.depth, gemv_depth);
+#endif
+  if (chain.depth < 1) return cudaErrorInvalidValue;
+  const size_t shared = static_cast<size_t>(fixed + chain.depth * Shape::kStage);
+  const auto kernel = gemv_kernel<Shape>;
+  if (const auto status =
+          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
+      status != cudaSuccess)
+    return status;
+#ifdef CHAIN_BENCH
+  if (gemv_cooperative && Shape::kMost > 1) {
+    cudaLaunchAttribute attributes[2] = {};
+    attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[0].val.programmaticStreamSerializationAllowed = 1;
+    attributes[1].id = cudaLaunchAttributeCooperative;
+    attributes[1].val.cooperative = 1;
+    cudaLaunchConfig_t config{};
+    config.gridDim = static_cast<unsigned>(blocks), config.blockDim = Shape::kThreads, config.dynamicSmemBytes = shared;
+    config.stream = target.stream, config.attrs = attributes, config.numAttrs = 2;
+    return cudaLaunchKernelEx(&config, kernel, chain);
+  }
+#endif
+  return launch(target, kernel, static_cast<unsigned>(blocks), Shape::kThreads, shared, chain);
+}
+
+// Of one work or a chain of some.
+template <class Format>
+int gemv_as(const CudaTarget& target, const GemvWork* works, int count) {
+  if (count > 1)
+    return gemv_launch<GemvShape<Format, 1, true, kGemvChainMost, kGemvChainSets<Format>>>(target, works, count);
+  const bool shares = gemv_shares_x(*works), many = works->x.rows > 8;
+  if (shares)
+    return many ? gemv_launch<GemvShape<Format, 2, true, 1, 1>>(target, works, 1)
+                : gemv_launch<GemvShape<Format, 1, true, 1, 1>>(target, works, 1);
+  return many ? gemv_launch<GemvShape<Format, 2, false, 1, 1>>(target, works, 1)
+              : gemv_launch<GemvShape<Format, 1, false, 1, 1>>(target, works, 1);
+}
+
+}  // namespace bolide::cuda
