@@ -26,7 +26,7 @@ namespace bolide::cuda {
 // Named barriers: of sums that are there (1, 2) and sums that are read (3, 4); 5 is gemv_x.cuh's, 6 the finishers'.
 template <class Shape, bool kWait>
 __device__ __forceinline__ void meet(int name) {
-  constexpr int kThreads = (Shape::kMultipliers + Shape::kFinishers) * kWarp;
+  constexpr int kThreads = (kGemvWarps + Shape::kFinishers) * kWarp;
   if constexpr (kWait) {
     asm volatile("bar.sync %0, %1;" ::"r"(name), "n"(kThreads) : "memory");
   } else {
@@ -92,14 +92,13 @@ __device__ __forceinline__ void gemv_finish(const GemvChain<Shape::kMost>& chain
         if (a.gain != nullptr && !a.rounds) {
           float sum = 0;
 #pragma unroll
-          for (int i = 0; i < Shape::kMultipliers; ++i) sum += places.x_sums.squares[i * kGemvTokensMax + unit.token];
+          for (int i = 0; i < kGemvWarps; ++i) sum += places.x_sums.squares[i * kGemvTokensMax + unit.token];
           norm = rsqrtf(sum / static_cast<float>(a.k) + a.eps);
         }
         float2 sum{};
 #pragma unroll
-        for (int i = 0; i < Shape::kMultipliers; ++i) {
-          const float2 more =
-              places.sums[((half * Shape::kMultipliers + i) * tokens + unit.token) * kGemvPairs + in_pass];
+        for (int i = 0; i < kGemvWarps; ++i) {
+          const float2 more = places.sums[((half * kGemvWarps + i) * tokens + unit.token) * kGemvPairs + in_pass];
           sum.x += more.x, sum.y += more.y;
         }
         unit.finish(a, chain.heads, {sum.x * norm, sum.y * norm});
@@ -129,16 +128,15 @@ __device__ __forceinline__ void gemv_finish(const GemvChain<Shape::kMost>& chain
   }
 }
 
-// The warps that multiply: `warp` of the windows of a stage, of the segments that are the set's turn.
+// The warps that multiply.
 template <class Shape>
 __device__ __forceinline__ void gemv_multiply(const GemvChain<Shape::kMost>& chain, const GemvPlaces<Shape>& places,
-                                              int multiplier, int lane) {
+                                              int warp, int lane) {
   using Format = typename Shape::Format;
   using X = typename Shape::X;
   constexpr int kTokenTiles = Shape::kTokenTiles, kWords = 4 * Format::kChunks, kGroupWords = Format::kGroupWords;
   constexpr bool kShared = Shape::kShared, kHalf = std::is_same_v<X, __half>;
   const int g = lane / 4, t = lane % 4;
-  const int warp = multiplier % kGemvWindows, set = multiplier / kGemvWindows;
   const int depth = chain.depth;
   const uint8_t* const mine = places.ring + g * (kGemvSegment + 32) + g % 2 * 32 + warp * 64 + t * 16;
   const uint8_t* const constants = places.ring + Shape::kCodes + g * Shape::kConstantPitch + warp * 4 * kGroupWords;
@@ -162,11 +160,11 @@ __device__ __forceinline__ void gemv_multiply(const GemvChain<Shape::kMost>& cha
     }
     if constexpr (kShared) {
       if (a.gain != nullptr) {
-        const GemvShareX<Format, true, Shape::kMultipliers> share(a, multiplier, lane);
+        const GemvShareX<Format, true, (Shape::kMost > 1)> share(a, warp, lane);
         wait_for_x();
         share.run(places.x, places.x_sums);
       } else {
-        const GemvShareX<Format, false, Shape::kMultipliers> share(a, multiplier, lane);
+        const GemvShareX<Format, false, (Shape::kMost > 1)> share(a, warp, lane);
         wait_for_x();
         share.run(places.x, places.x_sums);
       }
@@ -185,7 +183,7 @@ __device__ __forceinline__ void gemv_multiply(const GemvChain<Shape::kMost>& cha
       for (int n = 0; n < kTokenTiles; ++n)
 #pragma unroll
         for (int j = 0; j < Format::kChunks; ++j) {
-          const int k = (at * kGemvWindows + warp) * Format::kWindow + Format::chunk_k(j, t);
+          const int k = (at * kGemvWarps + warp) * Format::kWindow + Format::chunk_k(j, t);
           if constexpr (kShared) {
             v[n][j] = load<uint4>(places.x + static_cast<int>(x_at[n]) + k);
           } else if constexpr (kDirect) {
@@ -207,7 +205,7 @@ __device__ __forceinline__ void gemv_multiply(const GemvChain<Shape::kMost>& cha
         for (int n = 0; n < kTokenTiles; ++n)
 #pragma unroll
           for (int j = 0; j < Format::kChunks; ++j) {
-            const int k = (x_segment * kGemvWindows + warp) * Format::kWindow + Format::chunk_k(j, t);
+            const int k = (x_segment * kGemvWarps + warp) * Format::kWindow + Format::chunk_k(j, t);
             const auto* const x = static_cast<const __nv_bfloat16*>(a.x) + x_at[n];
             copy_async(
                 x_place + static_cast<uint32_t>(((x_slot * kTokenTiles + n) * Format::kChunks + j) * Shape::kXPieces),
@@ -231,11 +229,7 @@ __device__ __forceinline__ void gemv_multiply(const GemvChain<Shape::kMost>& cha
       float c[2][kTokenTiles][4] = {};
 #pragma unroll 1
       for (int segment = 0; segment < segments; ++segment) {
-        if (Shape::kSets > 1 && segment % Shape::kSets != set) {
-          if (++slot == depth) slot = 0, parity ^= 1u;
-          continue;
-        }
-        const int unit = (segment * kGemvWindows + warp) * 4;
+        const int unit = (segment * kGemvWarps + warp) * 4;
         uint32_t x[kTokenTiles][kWords];
         if constexpr (kShared) {
           if (unit < units) read_x(segment, next);
@@ -257,8 +251,8 @@ __device__ __forceinline__ void gemv_multiply(const GemvChain<Shape::kMost>& cha
           }
         if constexpr (kDirect) read_x(segment + 1 == segments ? 0 : segment + 1, next);
         const uint32_t full = places.barriers + static_cast<uint32_t>(slot * 16);
+        barrier_wait(full, parity);
         if (unit < units) {
-          barrier_wait(full, parity);
           const uint8_t* const stage = mine + slot * Shape::kStage;
           const uint8_t* const stage_constants = constants + slot * Shape::kStage;
           typename Format::template Sums<kTokenTiles> x_sums;
@@ -285,7 +279,7 @@ __device__ __forceinline__ void gemv_multiply(const GemvChain<Shape::kMost>& cha
 
       const int half = pass % 2;
       if (pass >= 2) meet<Shape, true>(3 + half);
-      float2* const there = places.sums + (half * Shape::kMultipliers + multiplier) * tokens * kGemvPairs + g;
+      float2* const there = places.sums + (half * kGemvWarps + warp) * tokens * kGemvPairs + g;
 #pragma unroll
       for (int n = 0; n < kTokenTiles; ++n)
 #pragma unroll
@@ -294,7 +288,7 @@ __device__ __forceinline__ void gemv_multiply(const GemvChain<Shape::kMost>& cha
           if (token >= tokens) continue;
           float factor = kHalf ? Format::kSumScale / kGemvF16Scale<Format> : 1;
           if constexpr (kShared)
-            if (kHalf || a.rounds) factor = places.x_sums.factors[multiplier * kGemvTokensMax + token];
+            if (kHalf || a.rounds) factor = places.x_sums.factors[warp * kGemvTokensMax + token];
 #pragma unroll
           for (int tile = 0; tile < 2; ++tile)
             there[token * kGemvPairs + tile * 8] = {c[tile][n][i] * factor, c[tile][n][i + 2] * factor};
@@ -305,38 +299,39 @@ __device__ __forceinline__ void gemv_multiply(const GemvChain<Shape::kMost>& cha
 }
 
 template <class Shape>
-constexpr int gemv_blocks() {
-  return Shape::kMost == 1 && Shape::kTokenTiles == 1 && (Shape::kShared || Shape::kHasXRing) ? 2 : 1;
-}
-// A chain leaves registers for a block of another kernel, of attention say.
-template <class Shape>
-constexpr int gemv_bound() {
-  return Shape::kMost == 1 || Shape::kSets > 1 ? Shape::kThreads : Shape::kThreads + 6 * kWarp;
-}
-
-template <class Shape>
-__global__ void __launch_bounds__(gemv_bound<Shape>(), gemv_blocks<Shape>())
-    gemv_kernel(const __grid_constant__ GemvChain<Shape::kMost> chain) {
+__device__ __forceinline__ void gemv_body(const GemvChain<Shape::kMost>& chain) {
   extern __shared__ __align__(128) uint8_t shared[];
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / kWarp, 0);  // so that it is known uniform
   const GemvPlaces<Shape> places(shared, chain);
-  if (warp == Shape::kMultipliers) {
+  if (warp == kGemvWarps) {
     if (lane < chain.depth) {
       barrier_init(places.barriers + static_cast<uint32_t>(lane * 16), kGemvCopiers * kWarp);
-      barrier_init(places.barriers + static_cast<uint32_t>(lane * 16 + 8), kGemvWindows);
+      barrier_init(places.barriers + static_cast<uint32_t>(lane * 16 + 8), kGemvWarps);
     }
     if (lane == kWarp - 1) barrier_init(places.x_ready, 1);
   }
   __syncthreads();
-  if (warp < Shape::kMultipliers) {
+  if (warp < kGemvWarps) {
     gemv_multiply<Shape>(chain, places, warp, lane);
-  } else if (warp < Shape::kMultipliers + Shape::kFinishers) {
-    gemv_finish<Shape>(chain, places, (warp - Shape::kMultipliers) * kWarp + lane);
+  } else if (warp < kGemvWarps + Shape::kFinishers) {
+    gemv_finish<Shape>(chain, places, (warp - kGemvWarps) * kWarp + lane);
   } else {
-    gemv_copy<Shape>(chain, shared_address(places.ring), places.barriers,
-                     warp - Shape::kMultipliers - Shape::kFinishers, lane);
+    gemv_copy<Shape>(chain, shared_address(places.ring), places.barriers, warp - kGemvWarps - Shape::kFinishers, lane);
   }
+}
+
+// Two blocks to a multiprocessor, one of this kernel and one of the next, if registers allow it.
+template <class Shape>
+__global__ void __launch_bounds__(Shape::kThreads,
+                                  Shape::kTokenTiles == 1 && (Shape::kShared || Shape::kHasXRing) ? 2 : 1)
+    gemv_kernel(const __grid_constant__ GemvChain<1> chain) {
+  gemv_body<Shape>(chain);
+}
+// As many registers as leave room for a block of attention.
+template <class Shape>
+__global__ void __maxnreg__(96) gemv_chain_kernel(const __grid_constant__ GemvChain<Shape::kMost> chain) {
+  gemv_body<Shape>(chain);
 }
 
 }  // namespace bolide::cuda

@@ -7,20 +7,14 @@
 
 namespace bolide::cuda {
 
-// Shared memory that a chain's block leaves free.
-#ifndef CHAIN_LEAVES
-#define CHAIN_LEAVES 24
-#endif
-#ifndef CHAIN_SETS
-#define CHAIN_SETS 1
-#endif
-inline constexpr int kGemvChainLeaves = CHAIN_LEAVES << 10;
-template <class Format>
-inline constexpr int kGemvChainSets = CHAIN_SETS;
+// Of a chain: shared memory that its block leaves to one of attention, how many stages are on their way, and how many
+// behind a full ring are asked for in L2.
+inline constexpr int kGemvChainLeaves = 24 << 10, kGemvChainPace = 4, kGemvChainAhead = 8, kGemvChainCycles = 900;
 
 #ifdef CHAIN_BENCH
-extern bool gemv_cooperative;
-extern int gemv_depth;
+extern bool gemv_cooperative, gemv_whole;
+extern int gemv_depth, gemv_pace, gemv_flags, gemv_index, gemv_ahead, gemv_cycles;
+extern long long* gemv_trace;
 #endif
 template <class Format>
 GemvArgs gemv_args(const CudaTarget& target, const GemvWork& work) {
@@ -28,7 +22,7 @@ GemvArgs gemv_args(const CudaTarget& target, const GemvWork& work) {
   GemvArgs a{};
   a.codes = static_cast<const uint8_t*>(w.codes), a.row_bytes = w.row_bytes, a.groups_from = w.groups_from;
   a.rows = static_cast<int>(w.rows), a.k = static_cast<int>(w.k), a.tokens = static_cast<int>(work.x.rows);
-  a.segments = static_cast<int>(ceil_div(w.k, Format::kWindow * kGemvWindows));
+  a.segments = static_cast<int>(ceil_div(w.k, Format::kWindow * kGemvWarps));
   const bool plain = work.pairs == GemvWork::Pairs::kRows;
   a.pairs = static_cast<int>(plain ? ceil_div(w.rows, 2) : w.rows / 2);
   // Whole pairs evenly, though some multiprocessors may then have none: a remainder spread over all is slower.
@@ -60,21 +54,31 @@ int gemv_launch(const CudaTarget& target, const GemvWork* works, int count) {
   }
   if (blocks == 0) return cudaSuccess;
   chain.count = count, chain.barriers = target.barriers;
+  chain.pace = kGemvChainPace, chain.ahead = kGemvChainAhead, chain.ahead_cycles = kGemvChainCycles;
   const int fixed = chain.x_bytes + Shape::sums_bytes(chain.product[0].tokens) + Shape::kEnd;
-  // Two blocks to a multiprocessor, one of this kernel and one of the next, if registers allow it and if that leaves a
-  // ring worth the name. A chain's ring is larger: it is to last while all blocks wait for each other. What it leaves
-  // is for a block of attention.
-  constexpr int kHalfOfShared = (228 - 2) / 2 << 10, kFewest = 3, kLeft = Shape::kMost > 1 ? kGemvChainLeaves : 0;
+  // Two blocks to a multiprocessor, if that leaves a ring worth the name: the next kernel's copies then begin before
+  // this one ends. A chain's ring is larger: it is to last while all blocks wait for each other.
+  constexpr int kHalfOfShared = (228 - 2) / 2 << 10, kFewest = 3, kLeaves = Shape::kMost > 1 ? kGemvChainLeaves : 0;
   const bool half = Shape::kMost == 1 && (Shape::kTokenTiles == 1 || !Shape::kHasXRing);
   int depth = half ? (kHalfOfShared - fixed) / Shape::kStage : 0;
-  if (depth < kFewest) depth = (static_cast<int>(target.shared_bytes_block) - kLeft - fixed) / Shape::kStage;
+  if (depth < kFewest) depth = (static_cast<int>(target.shared_bytes_block) - kLeaves - fixed) / Shape::kStage;
+#ifdef CHAIN_BENCH
+  if (gemv_whole && Shape::kMost > 1) depth = (kHalfOfShared - fixed) / Shape::kStage;
+#endif
   chain.depth = std::min({depth, Shape::kDepthMax, stages});
 #ifdef CHAIN_BENCH
+  chain.pace = gemv_pace, chain.ahead = gemv_ahead, chain.ahead_cycles = gemv_cycles;
   if (gemv_depth > 0 && Shape::kMost > 1) chain.depth = std::min(chain.depth, gemv_depth);
 #endif
   if (chain.depth < 1) return cudaErrorInvalidValue;
   const size_t shared = static_cast<size_t>(fixed + chain.depth * Shape::kStage);
-  const auto kernel = gemv_kernel<Shape>;
+  const auto kernel = [] {
+    if constexpr (Shape::kMost > 1) {
+      return gemv_chain_kernel<Shape>;
+    } else {
+      return gemv_kernel<Shape>;
+    }
+  }();
   if (const auto status =
           cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
       status != cudaSuccess)
@@ -98,14 +102,13 @@ int gemv_launch(const CudaTarget& target, const GemvWork* works, int count) {
 // Of one work or a chain of some.
 template <class Format>
 int gemv_as(const CudaTarget& target, const GemvWork* works, int count) {
-  if (count > 1)
-    return gemv_launch<GemvShape<Format, 1, true, kGemvChainMost, kGemvChainSets<Format>>>(target, works, count);
+  if (count > 1) return gemv_launch<GemvShape<Format, 1, true, kGemvChainMost>>(target, works, count);
   const bool shares = gemv_shares_x(*works), many = works->x.rows > 8;
   if (shares)
-    return many ? gemv_launch<GemvShape<Format, 2, true, 1, 1>>(target, works, 1)
-                : gemv_launch<GemvShape<Format, 1, true, 1, 1>>(target, works, 1);
-  return many ? gemv_launch<GemvShape<Format, 2, false, 1, 1>>(target, works, 1)
-              : gemv_launch<GemvShape<Format, 1, false, 1, 1>>(target, works, 1);
+    return many ? gemv_launch<GemvShape<Format, 2, true, 1>>(target, works, 1)
+                : gemv_launch<GemvShape<Format, 1, true, 1>>(target, works, 1);
+  return many ? gemv_launch<GemvShape<Format, 2, false, 1>>(target, works, 1)
+              : gemv_launch<GemvShape<Format, 1, false, 1>>(target, works, 1);
 }
 
 }  // namespace bolide::cuda

@@ -13,11 +13,7 @@ inline constexpr int kGemvSegment = 512;                           // bytes of a
 
 // Stages that are asked for and not there yet: what keeps the memory busy. With more of them, x would wait behind
 // weights that nobody wants yet.
-#ifndef CHAIN_PACE
-#define CHAIN_PACE 3
-#endif
-template <int kMost>
-inline constexpr int kGemvPace = kMost > 1 ? CHAIN_PACE : 3;
+inline constexpr int kGemvPace = 3;
 
 // Barriers in shared memory.
 __device__ __forceinline__ uint32_t shared_address(const void* p) {
@@ -39,16 +35,26 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) 
                     " @!past bra again;\n}" ::"r"(barrier),
                     "r"(parity) : "memory");))
 }
-// How a block works. kMost: products that it has at most, one after the other. kSets: of eight warps that multiply;
-// they take the segments of a row in turn.
-template <class TheFormat, int kTheTokenTiles, bool kTheShared, int kTheMost, int kTheSets>
+// True if the phase has passed, after a wait of some hundred nanoseconds at most.
+__device__ __forceinline__ bool barrier_passes(uint32_t barrier, uint32_t parity) {
+  uint32_t past = 1;
+  NV_IF_ELSE_TARGET(NV_PROVIDES_SM_90,
+                    (asm volatile("{\n .reg .pred past;\n mbarrier.try_wait.parity.shared.b64 past, [%1], %2, 200;\n"
+                                  " selp.u32 %0, 1, 0, past;\n}" : "=r"(past) : "r"(barrier),
+                                  "r"(parity) : "memory");),
+                    (barrier_wait(barrier, parity);))
+  return past != 0;
+}
+
+// How a block works. kMost: products that it has at most, one after the other.
+template <class TheFormat, int kTheTokenTiles, bool kTheShared, int kTheMost>
 struct GemvShape {
   using Format = TheFormat;
   using X = typename Format::X;
-  static constexpr int kTokenTiles = kTheTokenTiles, kMost = kTheMost, kSets = kTheSets;
+  static constexpr int kTokenTiles = kTheTokenTiles, kMost = kTheMost;
   static constexpr bool kShared = kTheShared;  // x goes through shared memory
-  static constexpr int kMultipliers = kGemvWindows * kSets, kFinishers = 2 * kTokenTiles;
-  static constexpr int kThreads = (kMultipliers + kGemvCopiers + kFinishers) * kWarp;
+  static constexpr int kFinishers = 2 * kTokenTiles;
+  static constexpr int kThreads = (kGemvWarps + kGemvCopiers + kFinishers) * kWarp;
 
   // Rows of a stage lie 544 bytes apart, odd ones 32 further, so that neighbours are in different banks.
   static constexpr int kCodes = kGemvRows * (kGemvSegment + 32);
@@ -59,17 +65,16 @@ struct GemvShape {
   // x that does not fit and that needs no conversion: each lane's own pieces of some windows ahead. What is converted
   // anyway is read a window ahead into registers: with a ring it is slower.
   static constexpr bool kHasXRing = std::is_same_v<X, __nv_bfloat16>;
-  static constexpr int kWindowsAhead = 4, kXPieces = kGemvWindows * kWarp * 16;
+  static constexpr int kWindowsAhead = 4, kXPieces = kGemvWarps * kWarp * 16;
   static constexpr int kXRing = kHasXRing ? kWindowsAhead * kTokenTiles * Format::kChunks * kXPieces : 0;
-  static_assert(kShared || kSets == 1);
 
   // Shared memory: the ring, x, sums of two passes, what warps know of x, barriers.
-  static constexpr int kXSums = kMultipliers * kGemvTokensMax * 4, kBarriers = kDepthMax * 16,
+  static constexpr int kXSums = kGemvWarps * kGemvTokensMax * 4, kBarriers = kDepthMax * 16,
                        kEnd = 3 * kXSums + kBarriers + 16;
   static __host__ __device__ int x_bytes(int tokens, int k) {
     return kShared ? tokens * gemv_x_pitch<Format>(k) * static_cast<int>(sizeof(X)) : kXRing;
   }
-  static __host__ __device__ int sums_bytes(int tokens) { return 2 * kMultipliers * tokens * kGemvPairs * 8; }
+  static __host__ __device__ int sums_bytes(int tokens) { return 2 * kGemvWarps * tokens * kGemvPairs * 8; }
 };
 
 // 16 bytes, past level 1, or zeros.
@@ -82,7 +87,38 @@ __device__ __forceinline__ void barrier_arrive_copied(uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier) : "memory");
 }
 
+// Asks in L2 for a copier's rows of the stage that comes `ahead` stages after this one, if there is one.
+template <class Shape>
+__device__ __forceinline__ void gemv_prefetch(const GemvChain<Shape::kMost>& chain, int p, int from, int segment,
+                                              int ahead, int copier, int lane) {
+  constexpr int kLine = 128, kLines = kGemvSegment / kLine;
+  static_assert(kGemvRows / kGemvCopiers * kLines == kWarp);
+  segment += ahead;
+  for (int end = gemv_end(chain.product[p]);;) {
+    if (from < end) {
+      if (segment < chain.product[p].segments) break;
+      segment -= chain.product[p].segments, from += kGemvPairs;
+    } else {
+      if (++p == chain.count) return;
+      from = gemv_begin(chain.product[p]), end = gemv_end(chain.product[p]);
+    }
+  }
+  const GemvArgs& a = chain.product[p];
+  const int r = copier * (kGemvRows / kGemvCopiers) + lane / kLines, pair = from + r / 16 * 8 + r % 8;
+  if (pair >= gemv_end(a)) return;
+  int low, high;
+  gemv_rows(a, chain.heads, gemv_begin(a), gemv_end(a), pair, &low, &high);
+  const uint8_t* const row = a.codes + (r / 8 % 2 == 0 ? low : high) * a.row_bytes;
+  const int codes = segment * kGemvSegment + lane % kLines * kLine, constants = segment * Shape::kConstants;
+  if (codes < (Shape::kConstants > 0 ? a.groups_from : a.row_bytes))
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(row + codes));
+  if constexpr (Shape::kConstants > 0)
+    if (lane % kLines == 0 && constants % kLine < Shape::kConstants && constants < a.row_bytes - a.groups_from)
+      asm volatile("prefetch.global.L2 [%0];" ::"l"(row + a.groups_from + constants));
+}
+
 // A warp that copies: some rows of each stage, 16 bytes a lane. The next product's come at once behind the last's.
+// While a chain's ring is full, what comes next is asked for in L2, no faster than memory gives it.
 template <class Shape>
 __device__ __forceinline__ void gemv_copy(const GemvChain<Shape::kMost>& chain, uint32_t ring, uint32_t barriers,
                                           int copier, int lane) {
@@ -93,8 +129,8 @@ __device__ __forceinline__ void gemv_copy(const GemvChain<Shape::kMost>& chain, 
   // Constants: kPieces of 16 bytes of a row, a lane has piece lane % kPieces of some rows.
   constexpr int kPieces = Shape::kConstants > 0 ? Shape::kConstants / 16 : 1, kRowsAtOnce = kWarp / kPieces;
   constexpr int kConstantCopies = Shape::kConstants > 0 ? (kRows + kRowsAtOnce - 1) / kRowsAtOnce : 0;
-  const int depth = chain.depth, pace = min(kGemvPace<Shape::kMost>, depth);
-  int i = 0, slot = 0;
+  const int depth = chain.depth, pace = min(Shape::kMost > 1 ? chain.pace : kGemvPace, depth);
+  int i = 0, slot = 0, ahead = 0;  // ahead: stages from the next on that were asked for in L2
   uint32_t parity = 1;
   int arrived = 0;  // the stage that must be there before the next is asked for
   uint32_t arrived_parity = 0;
@@ -126,7 +162,20 @@ __device__ __forceinline__ void gemv_copy(const GemvChain<Shape::kMost>& chain, 
       for (int segment = 0; segment < segments; ++segment, ++i) {
         const bool exists = segment * kWarp + lane < pieces;
         const uint32_t full = barriers + static_cast<uint32_t>(slot * 16);
-        if (i >= depth) barrier_wait(full + 8, parity);
+        if constexpr (Shape::kMost > 1) {
+          if (i >= depth) {
+            auto last = static_cast<uint32_t>(clock());
+            while (!__all_sync(0xffffffffu, barrier_passes(full + 8, parity))) {
+              const auto now = static_cast<uint32_t>(clock());
+              if (ahead >= chain.ahead || !__all_sync(0xffffffffu, now - last >= chain.ahead_cycles)) continue;
+              gemv_prefetch<Shape>(chain, p, from, segment, ahead, copier, lane);
+              ++ahead, last = now;
+            }
+            if (ahead > 0) --ahead;
+          }
+        } else if (i >= depth) {
+          barrier_wait(full + 8, parity);
+        }
         if (i >= pace) {
           barrier_wait(barriers + static_cast<uint32_t>(arrived * 16), arrived_parity);
           if (++arrived == depth) arrived = 0, arrived_parity ^= 1u;

@@ -7,7 +7,7 @@
 
 namespace bolide::cuda {
 
-inline constexpr int kGemvWindows = 8;  // of a stage: one for each of eight warps that multiply
+inline constexpr int kGemvWarps = 8;  // that multiply
 
 // What bf16 x is scaled by where it is multiplied as f16 and its size is not known; beyond it is clamped.
 template <class Format>
@@ -52,7 +52,7 @@ __device__ __forceinline__ float gemv_divide(float x, float y, float inverse) {
   return fmaf(fmaf(-near, y, x), inverse, near);
 }
 
-// What warps that prepare x share: [kWarps][kGemvTokensMax] each. A warp reads factors that it wrote itself.
+// What warps that prepare x share: [kGemvWarps][kGemvTokensMax] each. A warp reads factors that it wrote itself.
 struct GemvXSums {
   float *squares, *largest, *factors;
 };
@@ -61,28 +61,35 @@ struct GemvXSums {
 // one token, or 4 of each of two. f16 is scaled by a power of two that brings the largest near 2^13; `factors` are what
 // undoes it, `squares` the sums of squares of the warp's x. What is rounded is normalised first and becomes codes,
 // whose scale is the factor: as quantise_rows does it, but for the order in which norm and gain are multiplied.
-template <class Format, bool kNorm, int kWarps>
+template <class Format, bool kNorm, bool kAhead>
 struct GemvShareX {
   using X = typename Format::X;
   static constexpr bool kHalf = std::is_same_v<X, __half>;
   static constexpr int kPiece = kNorm ? 4 : 8, kPerWindow = Format::kWindow / kPiece;
 
-  static constexpr int kStep = kWarps * kWarp * kPiece;  // columns from a lane's piece to its next
+  static constexpr int kStep = kGemvWarps * kWarp * kPiece;  // columns from a lane's piece to its next
   static_assert(kWarp % kPerWindow == 0);
 
   const GemvArgs& a;
   int warp, lane, first;  // column
   bool paired;
+  float4 gain[kNorm && kAhead ? 4 : 1];  // kAhead: of the first pieces, read before x is there
 
   __device__ __forceinline__ GemvShareX(const GemvArgs& args, int the_warp, int the_lane)
       : a(args),
         warp(the_warp),
         lane(the_lane),
-        first((lane / kPerWindow * kWarps + warp) * Format::kWindow + lane % kPerWindow * kPiece),
+        first((lane / kPerWindow * kGemvWarps + warp) * Format::kWindow + lane % kPerWindow * kPiece),
         paired(a.k <= 4 * kStep) {
     if constexpr (kNorm) {  // no kernel writes the gain
+#pragma unroll
+      for (int i = 0; kAhead && i < 4; ++i) {
+        gain[i] = {};
+        if (first + i * kStep < a.k) gain[i] = __ldg(reinterpret_cast<const float4*>(a.gain + first + i * kStep));
+      }
 #pragma unroll 1
-      for (int k = first; k < a.k; k += kStep) asm volatile("prefetch.global.L2 [%0];" ::"l"(a.gain + k));
+      for (int k = first + (kAhead ? 4 * kStep : 0); k < a.k; k += kStep)
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(a.gain + k));
     }
   }
 
@@ -95,7 +102,7 @@ struct GemvShareX {
     float squares = 0;
     uint32_t largest = 0;
 #pragma unroll
-    for (int i = 0; i < kWarps; ++i) {
+    for (int i = 0; i < kGemvWarps; ++i) {
       if constexpr (kNorm) squares += sums.squares[i * kGemvTokensMax + token];
       largest = max(largest, __float_as_uint(sums.largest[i * kGemvTokensMax + token]));
     }
@@ -123,20 +130,29 @@ struct GemvShareX {
         const bool has_second = !paired || token + 1 < a.tokens;
         const From* const x = static_cast<const From*>(a.x) + token * a.x_stride + begin;
         const From* const x_second = paired ? x + a.x_stride : x + 4 * kStep;
+        const bool one_token = paired && !has_second;  // then the second four pieces are nothing
         uint4 v[8];
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
           v[i] = {};
+          if (i >= 4 && one_token) continue;
           if (i < 4 ? begin + i * kStep < a.k : has_second && second + (i - 4) * kStep < a.k)
             v[i] = __ldcg(reinterpret_cast<const uint4*>((i < 4 ? x : x_second) + i % 4 * kStep));
         }
         if (kNorm || kHalf || a.rounds) {
 #pragma unroll
           for (int i = 0; i < 8; ++i) {
+            if (i >= 4 && one_token) continue;
             uint32_t* const w = &v[i].x;
             if constexpr (kNorm) {
               const int k = (i < 4 ? begin : second) + i % 4 * kStep;
-              const float4 factor = k < a.k ? __ldg(reinterpret_cast<const float4*>(a.gain + k)) : float4{};
+              float4 factor;
+              if (kAhead && (paired || (i < 4 && begin == first))) {
+                factor = gain[kAhead ? i % 4 : 0];
+              } else {
+                factor = {};
+                if (k < a.k) factor = __ldg(reinterpret_cast<const float4*>(a.gain + k));
+              }
               const float* const by = &factor.x;
 #pragma unroll
               for (int e = 0; e < 4; ++e) {
@@ -172,7 +188,7 @@ struct GemvShareX {
               }
             }
             if (a.rounds) {
-              asm volatile("bar.sync 5, %0;" ::"n"(kWarps * kWarp) : "memory");
+              asm volatile("bar.sync 5, %0;" ::"n"(kGemvWarps * kWarp) : "memory");
 #pragma unroll
               for (int i = 0; i < 2; ++i) {
                 if (i == 1 && (!paired || !has_second)) break;

@@ -434,6 +434,7 @@ std::string check_kernels(std::span<const Kernel> kernels, const Case& test_case
 
 void run_on(Device* device) { device_under_test = device; }
 bool runs_on_device() { return device_under_test != nullptr; }
+Device* tested_device() { return device_under_test; }
 const std::map<std::string_view, KernelResult>& results() { return results_under_test; }
 
 std::string check_round_trip(const Packing& packing, const Operand& weight, Workers& workers) {
