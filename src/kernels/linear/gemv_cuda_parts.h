@@ -58,8 +58,8 @@ inline bool gemv_shares_x(const GemvWork& work) {
 int gemv(const CudaTarget& target, const GemvWork& work);
 
 // Up to kGemvChainMost products one after the other in one kernel, as if each were launched: all of one format and
-// number of tokens, at most one of them kHeads, none of more x than kGemvChainXMax. All blocks must find room at once:
-// the stream's device runs nothing else that waits for them.
+// number of tokens, at most one of them kHeads, none of more x than kGemvChainXMax. Needs target.barriers: as many as
+// products.
 inline constexpr int kGemvChainMost = 6, kGemvChainTokensMax = 8;
 inline constexpr int64_t kGemvChainXMax = 116 << 10;
 int gemv_chain(const CudaTarget& target, const GemvWork* works, int count);

@@ -41,12 +41,10 @@ struct GemvHeads {
 template <int kMost>
 struct GemvChain {
   GemvArgs product[kMost];
-  GemvHeads heads;        // of the one product that has them
-  int count, depth;       // depth: stages of the ring
-  int x_bytes;            // of the largest x
-  int pace, ahead;        // stages on their way to the ring; stages behind a full ring that are asked for in L2
-  uint32_t ahead_cycles;  // between two of those
-  uint32_t* barriers;     // [count]: blocks that have finished a product; the last: that have finished all
+  GemvHeads heads;     // of the one product that has them
+  int count, depth;    // depth: stages of the ring
+  int x_bytes;         // of the largest x
+  uint32_t* barriers;  // [count]: blocks that have finished a product; the last: that have finished all
 };
 
 template <int kMost>

@@ -7,15 +7,9 @@
 
 namespace bolide::cuda {
 
-// Of a chain: shared memory that its block leaves to one of attention, how many stages are on their way, and how many
-// behind a full ring are asked for in L2.
-inline constexpr int kGemvChainLeaves = 24 << 10, kGemvChainPace = 4, kGemvChainAhead = 8, kGemvChainCycles = 900;
+// Shared memory that a chain's block leaves to one of attention.
+inline constexpr int kGemvChainLeaves = 24 << 10;
 
-#ifdef CHAIN_BENCH
-extern bool gemv_cooperative, gemv_whole;
-extern int gemv_depth, gemv_pace, gemv_flags, gemv_index, gemv_ahead, gemv_cycles;
-extern long long* gemv_trace;
-#endif
 template <class Format>
 GemvArgs gemv_args(const CudaTarget& target, const GemvWork& work) {
   const GemvWeight& w = work.weight;
@@ -54,7 +48,6 @@ int gemv_launch(const CudaTarget& target, const GemvWork* works, int count) {
   }
   if (blocks == 0) return cudaSuccess;
   chain.count = count, chain.barriers = target.barriers;
-  chain.pace = kGemvChainPace, chain.ahead = kGemvChainAhead, chain.ahead_cycles = kGemvChainCycles;
   const int fixed = chain.x_bytes + Shape::sums_bytes(chain.product[0].tokens) + Shape::kEnd;
   // Two blocks to a multiprocessor, if that leaves a ring worth the name: the next kernel's copies then begin before
   // this one ends. A chain's ring is larger: it is to last while all blocks wait for each other.
@@ -62,14 +55,7 @@ int gemv_launch(const CudaTarget& target, const GemvWork* works, int count) {
   const bool half = Shape::kMost == 1 && (Shape::kTokenTiles == 1 || !Shape::kHasXRing);
   int depth = half ? (kHalfOfShared - fixed) / Shape::kStage : 0;
   if (depth < kFewest) depth = (static_cast<int>(target.shared_bytes_block) - kLeaves - fixed) / Shape::kStage;
-#ifdef CHAIN_BENCH
-  if (gemv_whole && Shape::kMost > 1) depth = (kHalfOfShared - fixed) / Shape::kStage;
-#endif
   chain.depth = std::min({depth, Shape::kDepthMax, stages});
-#ifdef CHAIN_BENCH
-  chain.pace = gemv_pace, chain.ahead = gemv_ahead, chain.ahead_cycles = gemv_cycles;
-  if (gemv_depth > 0 && Shape::kMost > 1) chain.depth = std::min(chain.depth, gemv_depth);
-#endif
   if (chain.depth < 1) return cudaErrorInvalidValue;
   const size_t shared = static_cast<size_t>(fixed + chain.depth * Shape::kStage);
   const auto kernel = [] {
@@ -83,20 +69,9 @@ int gemv_launch(const CudaTarget& target, const GemvWork* works, int count) {
           cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
       status != cudaSuccess)
     return status;
-#ifdef CHAIN_BENCH
-  if (gemv_cooperative && Shape::kMost > 1) {
-    cudaLaunchAttribute attributes[2] = {};
-    attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[0].val.programmaticStreamSerializationAllowed = 1;
-    attributes[1].id = cudaLaunchAttributeCooperative;
-    attributes[1].val.cooperative = 1;
-    cudaLaunchConfig_t config{};
-    config.gridDim = static_cast<unsigned>(blocks), config.blockDim = Shape::kThreads, config.dynamicSmemBytes = shared;
-    config.stream = target.stream, config.attrs = attributes, config.numAttrs = 2;
-    return cudaLaunchKernelEx(&config, kernel, chain);
-  }
-#endif
-  return launch(target, kernel, static_cast<unsigned>(blocks), Shape::kThreads, shared, chain);
+  const auto grid = static_cast<unsigned>(blocks);
+  return Shape::kMost > 1 ? launch_together(target, kernel, grid, Shape::kThreads, shared, chain)
+                          : launch(target, kernel, grid, Shape::kThreads, shared, chain);
 }
 
 // Of one work or a chain of some.

@@ -13,7 +13,8 @@ inline constexpr int kGemvSegment = 512;                           // bytes of a
 
 // Stages that are asked for and not there yet: what keeps the memory busy. With more of them, x would wait behind
 // weights that nobody wants yet.
-inline constexpr int kGemvPace = 3;
+template <int kMost>
+inline constexpr int kGemvPace = kMost > 1 ? 4 : 3;
 
 // Barriers in shared memory.
 __device__ __forceinline__ uint32_t shared_address(const void* p) {
@@ -68,6 +69,11 @@ struct GemvShape {
   static constexpr int kWindowsAhead = 4, kXPieces = kGemvWarps * kWarp * 16;
   static constexpr int kXRing = kHasXRing ? kWindowsAhead * kTokenTiles * Format::kChunks * kXPieces : 0;
 
+  // Stages behind a full ring that a chain asks for in L2, and cycles between two of them. Measured: of 8 bits 2 % of a
+  // step, else nothing, and where multiplying is the bound it is in the way.
+  static constexpr int kAhead = kMost > 1 && Format::kBits == 8 ? 8 : 0;
+  static constexpr uint32_t kAheadCycles = 900;
+
   // Shared memory: the ring, x, sums of two passes, what warps know of x, barriers.
   static constexpr int kXSums = kGemvWarps * kGemvTokensMax * 4, kBarriers = kDepthMax * 16,
                        kEnd = 3 * kXSums + kBarriers + 16;
@@ -118,7 +124,8 @@ __device__ __forceinline__ void gemv_prefetch(const GemvChain<Shape::kMost>& cha
 }
 
 // A warp that copies: some rows of each stage, 16 bytes a lane. The next product's come at once behind the last's.
-// While a chain's ring is full, what comes next is asked for in L2, no faster than memory gives it.
+// While a chain's ring is full, what comes next may be asked for in L2, no faster than memory gives it: x would wait
+// behind it.
 template <class Shape>
 __device__ __forceinline__ void gemv_copy(const GemvChain<Shape::kMost>& chain, uint32_t ring, uint32_t barriers,
                                           int copier, int lane) {
@@ -129,7 +136,7 @@ __device__ __forceinline__ void gemv_copy(const GemvChain<Shape::kMost>& chain, 
   // Constants: kPieces of 16 bytes of a row, a lane has piece lane % kPieces of some rows.
   constexpr int kPieces = Shape::kConstants > 0 ? Shape::kConstants / 16 : 1, kRowsAtOnce = kWarp / kPieces;
   constexpr int kConstantCopies = Shape::kConstants > 0 ? (kRows + kRowsAtOnce - 1) / kRowsAtOnce : 0;
-  const int depth = chain.depth, pace = min(Shape::kMost > 1 ? chain.pace : kGemvPace, depth);
+  const int depth = chain.depth, pace = min(kGemvPace<Shape::kMost>, depth);
   int i = 0, slot = 0, ahead = 0;  // ahead: stages from the next on that were asked for in L2
   uint32_t parity = 1;
   int arrived = 0;  // the stage that must be there before the next is asked for
@@ -162,12 +169,12 @@ __device__ __forceinline__ void gemv_copy(const GemvChain<Shape::kMost>& chain, 
       for (int segment = 0; segment < segments; ++segment, ++i) {
         const bool exists = segment * kWarp + lane < pieces;
         const uint32_t full = barriers + static_cast<uint32_t>(slot * 16);
-        if constexpr (Shape::kMost > 1) {
+        if constexpr (Shape::kAhead > 0) {
           if (i >= depth) {
             auto last = static_cast<uint32_t>(clock());
             while (!__all_sync(0xffffffffu, barrier_passes(full + 8, parity))) {
               const auto now = static_cast<uint32_t>(clock());
-              if (ahead >= chain.ahead || !__all_sync(0xffffffffu, now - last >= chain.ahead_cycles)) continue;
+              if (ahead >= Shape::kAhead || !__all_sync(0xffffffffu, now - last >= Shape::kAheadCycles)) continue;
               gemv_prefetch<Shape>(chain, p, from, segment, ahead, copier, lane);
               ++ahead, last = now;
             }

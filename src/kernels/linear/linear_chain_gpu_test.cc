@@ -36,7 +36,7 @@ class Layer {
     const auto pick = [&](int64_t least, int64_t count) {
       return least + static_cast<int64_t>(random_() % static_cast<uint64_t>(count));
     };
-    dim_ = 64 * pick(1, 2), kv_heads_ = pick(1, 3), heads_ = kv_heads_ * pick(1, 4);
+    dim_ = 64 * pick(1, 2), kv_heads_ = pick(1, 3), heads_ = kv_heads_ * 2 * pick(1, 2);  // rows of whole blocks of 128
     width_ = 256 * pick(1, 6), inner_ = 128 * pick(1, 12);
     slots_.resize(static_cast<size_t>(tokens));
     for (size_t i = 0; i < slots_.size(); ++i) slots_[i] = i % 5 == 4 ? -1 : static_cast<int64_t>(7 * i + 3);
