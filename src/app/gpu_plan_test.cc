@@ -1,7 +1,8 @@
 // Every golden model can be planned for a GPU, and wide ones with fast kernels. Planning needs no GPU: its kernels are
 // only asked what they support.
+#include <algorithm>
 #include <cstdlib>
-#include <set>
+#include <map>
 
 #include "app/engine.h"
 #include "app/test_models.h"
@@ -194,7 +195,7 @@ TEST(GpuPlans, ALayerIsFiveSteps) {
       ASSERT_TRUE(plan.has_value()) << plan.error().text;
       std::string steps;
       for (const Step& step : plan->steps) steps += prepared->graph.node(step.node).name + " ";
-      EXPECT_EQ(plan->steps.size(), 2u * 5 + 4) << steps;  // embed, rows, head and sample
+      EXPECT_EQ(plan->steps.size(), 2u * 5 + 5) << steps;  // embed, rows twice, head and sample
     }
   }
 }
@@ -205,7 +206,7 @@ TEST(GpuPlans, TacticsAreThoseThatWereMeasured) {
   const DeviceInfo gpu = a_gpu(kCublasLt);
   ModelOptions options;
   options.device = DeviceKind::kCuda;
-  const SymbolValues largest{{512, 1, 1}};
+  const SymbolValues largest{{512, 1, 512}};  // as many rows, so that the last layer's products are the others'
   for (const char* name : {"synth:llama-3-8b:fp8:layers=2", "synth:llama-3-8b:bf16:layers=2"}) {
     SCOPED_TRACE(name);
     auto prepared = prepare_checkpoint(name, options, gpu);
@@ -222,19 +223,21 @@ TEST(GpuPlans, TacticsAreThoseThatWereMeasured) {
     };
     const auto plan = make_plan(prepared->graph, weights, kernels_for(options), gpu, largest);
     ASSERT_TRUE(plan.has_value()) << plan.error().text;
-    std::set<std::string> keys;
+    std::map<std::string, int> keys;
     for (const Step& step : plan->steps)
-      if (const std::string key = key_of_step(step, largest); !key.empty()) keys.insert(key);
-    EXPECT_EQ(keys.size(), 4u);  // q|k|v, out, gate|up, down
+      if (const std::string key = key_of_step(step, largest); !key.empty()) ++keys[key];
+    EXPECT_EQ(keys.size(), 5u);  // q|k|v, out, gate|up, down, head
+    const auto fewer = [](const auto& a, const auto& b) { return a.second < b.second; };
+    const auto measured = std::max_element(keys.begin(), keys.end(), fewer);
     TimingCache timings("a machine");
     TimingCache::Entry entry;
     entry.tactic.bytes[5] = std::byte{9};
-    timings.put(*keys.begin(), entry);
+    timings.put(measured->first, entry);
     const auto tuned = make_plan(prepared->graph, weights, kernels_for(options), gpu, largest, &timings);
     ASSERT_TRUE(tuned.has_value()) << tuned.error().text;
     int found = 0;
     for (const Step& step : tuned->steps) {
-      const bool is = key_of_step(step, largest) == *keys.begin();
+      const bool is = key_of_step(step, largest) == measured->first;
       EXPECT_EQ(step.tactic.bytes, is ? entry.tactic.bytes : Tactic{}.bytes);
       found += is ? 1 : 0;
     }

@@ -143,7 +143,14 @@ Result<> inspect_plan(const std::string& path, const ModelOptions& options, int3
   BOLIDE_TRY(const Plan* plan, plans.select(sizes));
   const Graph& graph = plans.graph();
   Table table({{"step"}, {"op"}, {"kernel"}, {"packing"}, {"kib", 1}, {"mflop", 2}, {"arena_offset", 0}});
+  const auto kernel_of = [&](const StepGroup& group, const Step& step) {
+    if (group.chain == nullptr)
+      return fmt::format("{}{}", step.kernel->name, step.kernel->reference ? " (reference)" : "");
+    return fmt::format("{} ({} of {})", group.chain->name, &step - &plan->steps[group.first] + 1, group.count);
+  };
+  auto group = plan->groups.begin();
   for (const Step& step : plan->steps) {
+    if (&step == &plan->steps[group->first] + group->count) ++group;
     const Node& node = graph.node(step.node);
     std::vector<ValueType> in, out;
     std::string packing;
@@ -153,19 +160,19 @@ Result<> inspect_plan(const std::string& path, const ModelOptions& options, int3
     }
     for (const Operand& operand : step.out) out.push_back(operand.type);
     const Cost cost = cost_of(node.op, in, out, sizes, tokens);
-    table.add({node.name, std::string(op_name(node.op)),
-               fmt::format("{}{}", step.kernel->name, step.kernel->reference ? " (reference)" : ""), packing,
-               cost.bytes / 1024, cost.flops / 1e6, step.out.empty() ? 0. : static_cast<double>(step.out[0].offset)});
+    table.add({node.name, std::string(op_name(node.op)), kernel_of(*group, step), packing, cost.bytes / 1024,
+               cost.flops / 1e6, step.out.empty() ? 0. : static_cast<double>(step.out[0].offset)});
   }
   size_t packed_bytes = 0;
   for (const StoredWeight& weight : plans.weights().all())
     if (weight.packing != nullptr) packed_bytes += weight.bytes;
-  fmt::print("bucket T={} S={} R={}: {} steps, arena {} + workspace {}, weights {} ({} of them packed)\n{}",
-             plan->bucket[Symbol::kTokens], plan->bucket[Symbol::kSequences], plan->bucket[Symbol::kRows],
-             plan->steps.size(), format_bytes(static_cast<int64_t>(plan->values_bytes)),
-             format_bytes(static_cast<int64_t>(plan->workspace_bytes)),
-             format_bytes(static_cast<int64_t>(plans.weights().bytes())),
-             format_bytes(static_cast<int64_t>(packed_bytes)), table.to_text());
+  fmt::print(
+      "bucket T={} S={} R={}: {} steps in {} launches, arena {} + workspace {}, weights {} ({} of them packed)\n{}",
+      plan->bucket[Symbol::kTokens], plan->bucket[Symbol::kSequences], plan->bucket[Symbol::kRows], plan->steps.size(),
+      plan->groups.size(), format_bytes(static_cast<int64_t>(plan->values_bytes)),
+      format_bytes(static_cast<int64_t>(plan->workspace_bytes)),
+      format_bytes(static_cast<int64_t>(plans.weights().bytes())), format_bytes(static_cast<int64_t>(packed_bytes)),
+      table.to_text());
   return {};
 }
 

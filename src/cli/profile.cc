@@ -61,6 +61,7 @@ class Recorder {
  public:
   Recorder(const Graph& graph, double context) : graph_(graph), context_(context) {}
 
+  // The steps of one launch share its time by their bytes.
   void record(const Plan& plan, size_t step, const Launch& launch, double seconds) {
     const Step& s = plan.steps[step];
     Row& row = rows_[s.node];
@@ -70,12 +71,19 @@ class Recorder {
       row.op = op_name(node.op);
       const size_t second_dot = node.name.find('.', 7);
       row.layer = node.name.starts_with("layers.") ? node.name.substr(0, second_dot) : "outside layers";
-      std::vector<ValueType> in, out;
-      for (const Operand& operand : s.in) in.push_back(operand.type);
-      for (const Operand& operand : s.out) out.push_back(operand.type);
-      row.cost = cost_of(node.op, in, out, launch.batch->sizes, context_);
+      row.cost = cost(s, launch);
     }
     row.kernel = s.kernel->name;
+    const StepGroup& group = *std::prev(std::upper_bound(plan.groups.begin(), plan.groups.end(), step,
+                                                         [](size_t at, const StepGroup& g) { return at < g.first; }));
+    if (group.chain != nullptr) {
+      row.kernel = group.chain->name;
+      if (step == group.first) {
+        launch_seconds_ = seconds, launch_bytes_ = 0;
+        for (size_t i = 0; i < group.count; ++i) launch_bytes_ += cost(plan.steps[step + i], launch).bytes;
+      }
+      seconds = launch_seconds_ * row.cost.bytes / launch_bytes_;
+    }
     row.seconds.push_back(seconds);
     clock_us_ += seconds * 1e6;
     if (trace_ != nullptr)
@@ -91,9 +99,17 @@ class Recorder {
   }
 
  private:
+  Cost cost(const Step& step, const Launch& launch) const {
+    std::vector<ValueType> in, out;
+    for (const Operand& operand : step.in) in.push_back(operand.type);
+    for (const Operand& operand : step.out) out.push_back(operand.type);
+    return cost_of(graph_.node(step.node).op, in, out, launch.batch->sizes, context_);
+  }
+
   const Graph& graph_;
   double context_;
   double clock_us_ = 0;
+  double launch_seconds_ = 0, launch_bytes_ = 0;  // of the group that is being recorded
   std::map<NodeId, Row> rows_;
   std::vector<TraceEvent>* trace_ = nullptr;
 };

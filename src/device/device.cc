@@ -9,7 +9,4 @@ Result<> copy_bytes(Stream& stream, MutableBytes dst, Bytes src) {
                      make_view(const_cast<std::byte*>(src.data()), DType::kU8, shape));
 }
 
-// The one place that decides. The GPU's lists do not have every op yet, so it has to be asked for by name.
-DeviceKind auto_device() { return DeviceKind::kCpu; }
-
 }  // namespace bolide

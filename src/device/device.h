@@ -115,7 +115,8 @@ struct CudaOptions {
 // of that index. The text says which, and what to do.
 Result<std::unique_ptr<Device>> make_cuda_device(const CudaOptions& options);
 
-// What `--device auto` means: a GPU when there is one that the kernels are complete for, else the CPU.
+// What `--device auto` means: the first GPU if it can be used (compute capability 8.0 or newer), else the CPU. A GPU
+// that is there and cannot be used is logged as a warning. Asks the driver, which may take some tenths of a second.
 DeviceKind auto_device();
 
 }  // namespace bolide

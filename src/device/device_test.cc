@@ -45,6 +45,11 @@ TEST(CpuDevice, CapturedRunsWhenLaunched) {
 }
 
 // With a GPU, without one and without CUDA: a sentence that says what to do, or a device.
+TEST(Device, AutoTakesAGpuThatCanBeUsed) {
+  const bool usable = make_cuda_device({}).has_value();
+  EXPECT_EQ(auto_device(), usable ? DeviceKind::kCuda : DeviceKind::kCpu);
+}
+
 TEST(CudaDevice, SaysWhyThereIsNone) {
   const auto device = make_cuda_device({.index = 1000});
   ASSERT_FALSE(device.has_value());

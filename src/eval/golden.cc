@@ -83,8 +83,9 @@ struct Vectors {
 
 Result<> Comparison::logits(std::span<const LogitRuns> runs, const Line& line, const std::string& way) {
   Vectors vectors;
-  double kl = 0;
+  double kl = 0, worst_kl = 0;
   size_t kl_rows = 0;
+  std::string worst_row;
   for (const GoldenPrompt& prompt : prompts()) {
     BOLIDE_TRY(const auto want_last, tensor(prompt.name + ".last_logits"));
     const size_t vocab = want_last.size();
@@ -106,7 +107,10 @@ Result<> Comparison::logits(std::span<const LogitRuns> runs, const Line& line, c
       for (size_t at = 0; at < want.size(); at += vocab) {
         const auto row = std::span(want).subspan(at, vocab);
         vectors.add(got.subspan(at, vocab), row);
-        kl += kl_divergence(row, got.subspan(at, vocab));
+        const double of_row = kl_divergence(row, got.subspan(at, vocab));
+        if (kl_rows == 0 || of_row > worst_kl)
+          worst_kl = of_row, worst_row = fmt::format("{} token {}", prompt.name, at / vocab);
+        kl += of_row;
         ++kl_rows;
       }
     }
@@ -119,7 +123,10 @@ Result<> Comparison::logits(std::span<const LogitRuns> runs, const Line& line, c
   limited("rel_l2", vectors.largest());
   limited("rel_l2_median", vectors.median());
   limited("max_abs", vectors.max_abs);
-  if (kl_rows > 0) limited("kl_mean", kl / static_cast<double>(kl_rows));
+  if (kl_rows > 0) {
+    limited("kl_mean", kl / static_cast<double>(kl_rows));
+    if (line.contains("kl_mean")) checks_->back().note = fmt::format("largest at {}: {:.2g}", worst_row, worst_kl);
+  }
   return {};
 }
 

@@ -42,18 +42,6 @@ bool same_addresses(const BatchInputs& a, const BatchInputs& b) {
 
 }  // namespace
 
-TensorView Executor::view(const Operand& operand, const SymbolValues& sizes) const {
-  if (operand.kind == Operand::Kind::kWeight) return operand.weight;
-  if (operand.kind == Operand::Kind::kNone) return {};
-  TensorView view = make_view(nullptr, operand.type.dtype, operand.type.at(sizes), operand.type.quant);
-  view.device = arena_.device();
-  if (operand.kind == Operand::Kind::kArena) {
-    view.row_stride = operand.row_stride;
-    view.data = arena_.data() + operand.offset + static_cast<size_t>(operand.column) * (bits_of(view.dtype) / 8);
-  }
-  return view;
-}
-
 Result<> Executor::reserve(size_t arena_bytes, Stream& stream) {
   if (arena_.size() >= arena_bytes) return {};
   if (arena_.size() > 0) BOLIDE_TRY(stream.synchronize());
@@ -73,6 +61,7 @@ void Executor::bind(Bound& bound, const Plan& plan, const Graph& graph, const Sy
   bound.views.clear();
   bound.inputs.clear();
   bound.launches.clear();
+  bound.kernels.clear();
   size_t count = 0;
   for (const Step& step : plan.steps) count += step.in.size() + step.out.size();
   bound.views.reserve(count);  // launches keep spans into it
@@ -87,9 +76,10 @@ void Executor::bind(Bound& bound, const Plan& plan, const Graph& graph, const Sy
           if (input.name == name) bound.inputs.push_back({bound.views.size(), input.field});
         BOLIDE_CHECK(bound.inputs.size() > known, "the batch has nothing for the graph's input {}", name);
       }
-      bound.views.push_back(view(operand, sizes));
+      bound.views.push_back(view_of(operand, sizes, arena_.data(), arena_.device()));
     }
-    for (const Operand& operand : step.out) bound.views.push_back(view(operand, sizes));
+    for (const Operand& operand : step.out)
+      bound.views.push_back(view_of(operand, sizes, arena_.data(), arena_.device()));
     Launch launch;
     launch.op = &graph.node(step.node).op;
     launch.in = std::span(bound.views).subspan(first, step.in.size());
@@ -98,6 +88,7 @@ void Executor::bind(Bound& bound, const Plan& plan, const Graph& graph, const Sy
     launch.tactic = &step.tactic;
     launch.batch = &bound.batch;
     bound.launches.push_back(launch);
+    bound.kernels.push_back(step.kernel);
   }
   bound.plan = &plan;
   bound.graph = &graph;
@@ -110,18 +101,20 @@ void Executor::Bound::set_batch(const BatchInputs& inputs_of_step) {
     views[input.index].data = reinterpret_cast<std::byte*>(const_cast<int32_t*>(batch.*input.field));
 }
 
-Result<> Executor::Bound::launch(size_t step, Stream& stream) const {
-  auto done = plan->steps[step].kernel->launch(launches[step], stream);
+Result<> Executor::Bound::launch(const StepGroup& group, Stream& stream) const {
+  auto done = group.chain == nullptr
+                  ? kernels[group.first]->launch(launches[group.first], stream)
+                  : group.chain->launch(std::span(launches).subspan(group.first, group.count),
+                                        std::span(kernels).subspan(group.first, group.count), stream);
   if (done) [[likely]]
     return done;
-  return std::move(done).error().context(describe(*graph, plan->steps[step].node));
+  return std::move(done).error().context(describe(*graph, plan->steps[group.first].node));
 }
 
 Result<> Executor::Bound::launch_all(Stream& stream, const std::atomic<bool>* cancel) const {
-  for (size_t i = 0; i < launches.size(); ++i) {
+  for (const StepGroup& group : plan->groups) {
     if (cancel != nullptr && cancel->load(std::memory_order_relaxed)) return error(Code::kCancelled, "cancelled");
-    if (auto done = plan->steps[i].kernel->launch(launches[i], stream); !done)
-      return std::move(done).error().context(describe(*graph, plan->steps[i].node));
+    BOLIDE_TRY(launch(group, stream));
   }
   return {};
 }
@@ -135,39 +128,40 @@ Result<> Executor::make_events(size_t count) {
 }
 
 Result<> Executor::observe(const Bound& bound, Stream& stream, const StepObserver& observer) {
+  const bool sees_values = observer.sees() == StepObserver::Sees::kValues;
+  std::vector<StepGroup> groups = bound.plan->groups;
+  if (sees_values) {
+    groups.clear();
+    for (size_t i = 0; i < bound.launches.size(); ++i) groups.push_back({i, 1, nullptr});
+  }
+  const auto seen = [&](const StepGroup& group, double seconds) {
+    for (size_t i = 0; i < group.count; ++i)
+      observer(*bound.plan, group.first + i, bound.launches[group.first + i], i == 0 ? seconds : 0);
+  };
   if (device_ == nullptr) {
-    for (size_t i = 0; i < bound.launches.size(); ++i) {
+    for (const StepGroup& group : groups) {
       const auto start = std::chrono::steady_clock::now();
-      BOLIDE_TRY(bound.launch(i, stream));
-      const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-      observer(*bound.plan, i, bound.launches[i], seconds);
+      BOLIDE_TRY(bound.launch(group, stream));
+      seen(group, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
     }
     return {};
   }
-  if (observer.sees() == StepObserver::Sees::kValues) return observe_values(bound, stream, observer);
-  BOLIDE_TRY(make_events(bound.launches.size() + 1));
+  BOLIDE_TRY(make_events(groups.size() + 1));
   BOLIDE_TRY(stream.record(*events_[0]));
-  for (size_t i = 0; i < bound.launches.size(); ++i) {
-    BOLIDE_TRY(bound.launch(i, stream));
+  for (size_t i = 0; i < groups.size(); ++i) {
+    BOLIDE_TRY(bound.launch(groups[i], stream));
+    BOLIDE_TRY(stream.record(*events_[i + 1]));
+    if (!sees_values) continue;
+    BOLIDE_TRY(stream.synchronize().context(describe(*bound.graph, bound.plan->steps[i].node)));
+    BOLIDE_TRY(const double seconds, events_[i + 1]->seconds_since(*events_[i]));
+    seen(groups[i], seconds);
     BOLIDE_TRY(stream.record(*events_[i + 1]));
   }
+  if (sees_values) return {};
   BOLIDE_TRY(stream.synchronize());
-  for (size_t i = 0; i < bound.launches.size(); ++i) {
+  for (size_t i = 0; i < groups.size(); ++i) {
     BOLIDE_TRY(const double seconds, events_[i + 1]->seconds_since(*events_[i]));
-    observer(*bound.plan, i, bound.launches[i], seconds);
-  }
-  return {};
-}
-
-Result<> Executor::observe_values(const Bound& bound, Stream& stream, const StepObserver& observer) {
-  BOLIDE_TRY(make_events(2));
-  for (size_t i = 0; i < bound.launches.size(); ++i) {
-    BOLIDE_TRY(stream.record(*events_[0]));
-    BOLIDE_TRY(bound.launch(i, stream));
-    BOLIDE_TRY(stream.record(*events_[1]));
-    BOLIDE_TRY(stream.synchronize().context(describe(*bound.graph, bound.plan->steps[i].node)));
-    BOLIDE_TRY(const double seconds, events_[1]->seconds_since(*events_[0]));
-    observer(*bound.plan, i, bound.launches[i], seconds);
+    seen(groups[i], seconds);
   }
   return {};
 }
@@ -213,7 +207,7 @@ TensorView Executor::output(std::string_view name) const {
   BOLIDE_CHECK(last_ != nullptr, "output before any run");
   const auto it = last_->plan->outputs.find(name);
   BOLIDE_CHECK(it != last_->plan->outputs.end(), "the graph has no output {}", name);
-  return view(it->second, last_->sizes);
+  return view_of(it->second, last_->sizes, arena_.data(), arena_.device());
 }
 
 int Executor::captured_count() const {

@@ -17,8 +17,8 @@ namespace bolide {
 class StepObserver {
  public:
   enum class Sees : uint8_t {
-    kTimes,   // called for all steps once all have run
-    kValues,  // called after each step; the device waits meanwhile, and the times count that wait
+    kTimes,   // called for all steps once all have run; the first step of a group has the seconds of all, others 0
+    kValues,  // called after each step, run by itself; the device waits meanwhile, and the times count that wait
   };
   template <class F>
     requires(std::is_invocable_v<F&, const Plan&, size_t, const Launch&, double>)
@@ -77,20 +77,19 @@ class Executor {
     std::vector<TensorView> views;
     std::vector<InputView> inputs;
     std::vector<Launch> launches;
-    int runs = 0;  // replays with these addresses
+    std::vector<const Kernel*> kernels;  // of the launches
+    int runs = 0;                        // replays with these addresses
     bool capturable = true;
     std::unique_ptr<Captured> captured;
 
     void set_batch(const BatchInputs& batch);
-    Result<> launch(size_t step, Stream& stream) const;
+    Result<> launch(const StepGroup& group, Stream& stream) const;
     Result<> launch_all(Stream& stream, const std::atomic<bool>* cancel = nullptr) const;
   };
 
   void bind(Bound& bound, const Plan& plan, const Graph& graph, const SymbolValues& sizes) const;
   Result<> observe(const Bound& bound, Stream& stream, const StepObserver& observer);
-  Result<> observe_values(const Bound& bound, Stream& stream, const StepObserver& observer);
   Result<> make_events(size_t count);
-  TensorView view(const Operand& operand, const SymbolValues& sizes) const;
 
   Device* device_ = nullptr;
   Buffer arena_;

@@ -113,6 +113,42 @@ size_t assign_offsets(std::vector<Interval>& intervals) {
   return total;
 }
 
+// Which steps run in one launch: their kernels' chains decide, by what is largest.
+void group_steps(const Graph& graph, const DeviceInfo& device, Plan& plan) {
+  std::vector<TensorView> views;
+  size_t count = 0;
+  for (const Step& step : plan.steps) count += step.in.size() + step.out.size();
+  views.reserve(count);  // launches keep spans into it
+  std::vector<Launch> launches;
+  std::vector<const Kernel*> kernels;
+  for (const Step& step : plan.steps) {
+    const size_t first = views.size();
+    for (const Operand& operand : step.in) views.push_back(view_of(operand, plan.bucket, nullptr, device.id));
+    for (const Operand& operand : step.out) views.push_back(view_of(operand, plan.bucket, nullptr, device.id));
+    Launch launch;
+    launch.op = &graph.node(step.node).op;
+    launch.in = std::span(views).subspan(first, step.in.size());
+    launch.out = std::span(views).subspan(first + step.in.size());
+    launch.tactic = &step.tactic;
+    launches.push_back(launch);
+    kernels.push_back(step.kernel);
+  }
+  for (size_t i = 0; i < plan.steps.size();) {
+    StepGroup group{i, 1, nullptr};
+    const ChainKernel* chain = kernels[i]->chain;
+    size_t most = 1;
+    while (chain != nullptr && i + most < kernels.size() && kernels[i + most]->chain == chain) ++most;
+    if (most > 1) {
+      const size_t takes =
+          chain->takes(std::span(launches).subspan(i, most), std::span(kernels).subspan(i, most), device);
+      BOLIDE_CHECK(takes <= most, "{} takes {} of {} launches", chain->name, takes, most);
+      if (takes > 1) group.count = takes, group.chain = chain;
+    }
+    plan.groups.push_back(group);
+    i += group.count;
+  }
+}
+
 }  // namespace
 
 int64_t bucket_of(int64_t size, int64_t limit) {
@@ -224,7 +260,21 @@ Result<Plan> make_plan(const Graph& graph, const WeightStore& weights, const Ker
     plan.steps.push_back(std::move(step));
   }
   for (const Output& output : graph.outputs()) plan.outputs[output.name] = operand(output.value);
+  group_steps(graph, device, plan);
   return plan;
+}
+
+TensorView view_of(const Operand& operand, const SymbolValues& sizes, std::byte* arena, DeviceId device) {
+  if (operand.kind == Operand::Kind::kWeight) return operand.weight;
+  if (operand.kind == Operand::Kind::kNone) return {};
+  TensorView view = make_view(nullptr, operand.type.dtype, operand.type.at(sizes), operand.type.quant);
+  view.device = device;
+  if (operand.kind == Operand::Kind::kArena) {
+    view.row_stride = operand.row_stride;
+    if (arena != nullptr)
+      view.data = arena + operand.offset + static_cast<size_t>(operand.column) * (bits_of(view.dtype) / 8);
+  }
+  return view;
 }
 
 Result<PlanSet> PlanSet::make(Graph graph, WeightStore weights, const KernelRegistry& kernels, const DeviceInfo& device,

@@ -36,9 +36,16 @@ struct Step {
   std::vector<Operand> in, out;
 };
 
+// Steps [first, first + count) that run in one launch.
+struct StepGroup {
+  size_t first = 0, count = 1;
+  const ChainKernel* chain = nullptr;  // null: one step, its kernel's launch
+};
+
 struct Plan {
   SymbolValues bucket;  // valid for every size up to these
   std::vector<Step> steps;
+  std::vector<StepGroup> groups;  // of all steps, in order
   std::map<std::string, Operand, std::less<>> outputs;
   size_t values_bytes = 0;     // of the arena; the workspace follows
   size_t workspace_bytes = 0;  // the largest of any step
@@ -75,6 +82,10 @@ class PlanSet {
   std::shared_ptr<const TimingCache> timings_;
   std::map<std::array<int64_t, kSymbols>, std::unique_ptr<Plan>> plans_;
 };
+
+// The operand's tensor at these sizes in an arena that begins at `arena`. Without data: inputs, and values of the arena
+// if that is null.
+TensorView view_of(const Operand& operand, const SymbolValues& sizes, std::byte* arena, DeviceId device);
 
 // The bucket of a size: the next power of two, at most `limit`.
 int64_t bucket_of(int64_t size, int64_t limit);

@@ -206,6 +206,66 @@ TEST(Executor, ReplaysGiveTheSameAsRuns) {
   }
 }
 
+int chained_steps = 0;
+
+// Up to three steps in a launch, whatever they are.
+constexpr ChainKernel kThreeAtOnce = {
+    .name = "three_at_once",
+    .takes = [](std::span<const Launch> launches, std::span<const Kernel* const>,
+                const DeviceInfo&) { return std::min<size_t>(launches.size(), 3); },
+    .launch = [](std::span<const Launch> launches, std::span<const Kernel* const> kernels, Stream& stream) -> Result<> {
+      for (size_t i = 0; i < launches.size(); ++i) BOLIDE_TRY(kernels[i]->launch(launches[i], stream));
+      chained_steps += static_cast<int>(launches.size());
+      return {};
+    }};
+
+TEST(Executor, AChainRunsConsecutiveStepsInOneLaunch) {
+  Machine machine;
+  std::vector<Kernel> kernels;
+  for (const Kernel* kernel : cpu_kernels().all()) {
+    kernels.push_back(*kernel);
+    if (kernel->name.starts_with("add") || kernel->name.starts_with("linear")) kernels.back().chain = &kThreeAtOnce;
+  }
+  const std::span<const Kernel> list = kernels;
+  const KernelRegistry registry(std::span(&list, 1));
+  int chains = 0;
+  for (uint32_t seed = 0; seed < 20; ++seed) {
+    std::mt19937 numbers(seed);
+    const RandomGraph random(300 + seed, 30);
+    const SymbolValues largest{{8, 1, 8}};
+    Workers workers(1);
+    const auto uses = choose_packings(random.graph, registry, machine.device->info(), largest);
+    ASSERT_TRUE(uses.has_value());
+    auto weights = WeightStore::pack(random.graph, *uses, random.source, workers);
+    ASSERT_TRUE(weights.has_value());
+    const auto plan = make_plan(random.graph, *weights, registry, machine.device->info(), largest);
+    ASSERT_TRUE(plan.has_value());
+    int in_chains = 0;
+    size_t next = 0;
+    for (const StepGroup& group : plan->groups) {
+      EXPECT_EQ(group.first, next);
+      next += group.count;
+      EXPECT_EQ(group.chain != nullptr, group.count > 1);
+      if (group.chain != nullptr) ++chains, in_chains += static_cast<int>(group.count);
+    }
+    EXPECT_EQ(next, plan->steps.size());
+    const Inputs inputs(8, 8, numbers);
+    for (const bool sees_values : {false, true}) {
+      Executor executor;
+      size_t seen = 0;
+      const auto observe = [&](const Plan&, size_t step, const Launch&, double) { EXPECT_EQ(step, seen++); };
+      const StepObserver observer(observe, sees_values ? StepObserver::Sees::kValues : StepObserver::Sees::kTimes);
+      chained_steps = 0;
+      ASSERT_TRUE(executor.run(*plan, random.graph, inputs.batch, *machine.stream, &observer).has_value());
+      EXPECT_EQ(chained_steps, sees_values ? 0 : in_chains);
+      EXPECT_EQ(seen, plan->steps.size());
+      expect_outputs(random, executor, inputs, fmt::format("seed {}", seed));
+      if (HasFatalFailure()) return;
+    }
+  }
+  EXPECT_GT(chains, 10);
+}
+
 TEST(Executor, AFailingStepIsNamed) {
   Machine machine;
   std::mt19937 numbers(1);

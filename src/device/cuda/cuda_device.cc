@@ -169,8 +169,25 @@ Result<const CublasLt*> CudaState::cublaslt() {
 Result<Matmuls*> CudaState::matmuls() {
   BOLIDE_TRY(cublaslt());
   const std::lock_guard lock(mutex_);
-  if (matmuls_ == nullptr) matmuls_ = std::make_shared<Matmuls>(cublaslt_);
+  if (matmuls_ == nullptr) matmuls_ = std::make_shared<Matmuls>(cublaslt_, gpu_.compute_capability);
   return matmuls_.get();
+}
+
+DeviceKind auto_device() {
+  int driver = 0, major = 0, minor = 0;
+  if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) return DeviceKind::kCpu;
+  std::string why;
+  if (const auto count = count_devices(); !count) {
+    why = count.error().text;
+  } else if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) != cudaSuccess ||
+             cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0) != cudaSuccess || major < 8) {
+    why = fmt::format("cuda:0 has compute capability {}.{}, and the kernels need 8.0", major, minor);
+  } else {
+    return DeviceKind::kCuda;
+  }
+  log::warning("the GPU cannot be used; running on the CPU (--device cpu says so without this warning)",
+               {{"why", std::string_view(why)}});
+  return DeviceKind::kCpu;
 }
 
 Result<std::unique_ptr<Device>> make_cuda_device(const CudaOptions& options) {

@@ -1,5 +1,5 @@
 // What the attributes `compute` and `rounding` of Linear do to activations: the definition, in plain scalar code. Every
-// kernel rounds to these bits.
+// kernel rounds to these bits, save that one in bf16 may multiply f8 codes as they are and scale the sums.
 #pragma once
 
 #include <cstdint>
