@@ -453,6 +453,7 @@ void run_sample(const CaseSample& sample) {
   sample_start = std::chrono::steady_clock::now();
 }
 bool runs_on_device() { return device_under_test != nullptr; }
+Device* tested_device() { return device_under_test; }
 const std::map<std::string_view, KernelResult>& results() { return results_under_test; }
 
 std::string check_round_trip(const Packing& packing, const Operand& weight, Workers& workers) {
