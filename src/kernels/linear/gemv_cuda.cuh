@@ -328,9 +328,10 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kTokenTiles == 1 && (S
                                                        : 1) gemv_kernel(const __grid_constant__ GemvChain<1> chain) {
   gemv_body<Shape>(chain);
 }
-// As many registers as leave room for a block of attention.
+// bf16: as many registers as leave room for a block of attention. 8 bits want more, which wins more than that room.
 template <class Shape>
-__global__ void __maxnreg__(96) gemv_chain_kernel(const __grid_constant__ GemvChain<Shape::kMost> chain) {
+__global__ void __maxnreg__(Shape::Format::kBits == 16 ? 96 : 128)
+    gemv_chain_kernel(const __grid_constant__ GemvChain<Shape::kMost> chain) {
   gemv_body<Shape>(chain);
 }
 

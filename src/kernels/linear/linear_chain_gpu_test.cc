@@ -20,12 +20,8 @@ struct Weights {
   const QuantScheme* quant = nullptr;
   bool scale = false, rounding = false;
 };
-constexpr Weights kWeights[] = {{"bf16", DType::kBF16},
-                                {"f8", DType::kF8E4M3, nullptr, true},
-                                {"f8 rounded", DType::kF8E4M3, nullptr, true, true},
-                                {"i8", DType::kI8, nullptr, true},
-                                {"w4_g128", DType::kNone, &kW4_G128},
-                                {"w4_g32", DType::kNone, &kW4_G32}};
+constexpr Weights kWeights[] = {
+    {"bf16", DType::kBF16}, {"f8", DType::kF8E4M3, nullptr, true}, {"f8 rounded", DType::kF8E4M3, nullptr, true, true}};
 
 // What of a layer lies between two attentions: o + residual, norm + gate|up, down + residual, norm + q|k|v + rope. The
 // residual stream goes back and forth between two buffers, and the last step writes over the first one's input.
