@@ -66,7 +66,7 @@ int gemv(const CudaTarget& target, const GemvWork& work);
 // Up to kGemvChainMost products one after the other in one kernel, as if each were launched: all of one format and
 // number of tokens, at most one of them kHeads, none of more x than kGemvChainXMax. Needs target.barriers: as many as
 // products.
-inline constexpr int kGemvChainMost = 6, kGemvChainTokensMax = 8;
+inline constexpr int kGemvChainMost = 6, kGemvChainTokensMax = 4;  // of more, products alone measured faster
 inline constexpr int64_t kGemvChainXMax = 116 << 10;
 // Formats whose chains measured faster than products alone.
 constexpr bool gemv_chains(GemvFormat format) { return format == GemvFormat::kBF16 || format == GemvFormat::kF8E4M3; }
