@@ -24,7 +24,7 @@ FORBIDDEN = [
     (r"src/engine/scheduler", r"device/|chrono$|thread$|mutex$|random$", "the scheduler sees no device, clock, thread or chance"),
     (r"src/(?!device/cuda/|comm/|kernels/.*\.cuh?$)", r"(cuda|cublas|cudnn|cufft|nccl|nvrtc|nvml|cub/|cute/|cutlass/)",
      "only device/cuda, comm and kernels/*/*.cu include CUDA headers"),
-    (r"src/(?!device/cuda/|comm/|kernels/(.*_cuda\.cc|common/cuda\.h)$)", r"device/cuda/",
+    (r"src/(?!device/cuda/|comm/|kernels/(.*_cuda\.cc|common/cuda\.h|common/cuda_launch\.cuh)$)", r"device/cuda/",
      "only device/cuda, comm and kernels' *_cuda.cc see how a stream is a CUDA stream"),
     (r"src/.*\.cuh?$", r"(fmt/|base/|ir/|device/(?!cuda/\w+_parts\.h)|kernels/kernel\.h|kernels/common/(cuda|launch)\.h|variant$|vector$|string$|functional$|memory$)",
      ".cu files include CUDA's headers and plain data alone: each is compiled once for every architecture"),

@@ -1,7 +1,8 @@
 // Every golden model can be planned for a GPU, and wide ones with fast kernels. Planning needs no GPU: its kernels are
 // only asked what they support.
+#include <algorithm>
 #include <cstdlib>
-#include <set>
+#include <map>
 
 #include "app/engine.h"
 #include "app/test_models.h"
@@ -78,26 +79,7 @@ TEST(GpuPlans, EveryGoldenModelHasKernels) {
   EXPECT_GT(planned, 10);
 }
 
-// What a wide model still runs on a last resort. Who writes a kernel for a line takes the line out; the test fails
-// where one is needed that is not here, and where one is here that is not needed. The products of prompts are of the
-// few rows whose logits are asked for. (is_expanded: a matrix of f32 that a checkpoint has in fewer bits.)
-// clang-format off
-const std::set<std::string> kStillReference = {
-    "decode Linear q4_0",
-    "decode Linear q4_1",
-    "decode Linear q4_k",
-    "decode Linear q5_k",
-    "decode Linear q6_k",
-    "decode Linear q8_0",
-    "decode QkvRope q4_0",
-    "decode QkvRope q4_1",
-    "decode QkvRope q5_k",
-    "decode QkvRope q8_0",
-    "prompt Linear q6_k",
-    "prompt Linear q8_0",
-};
-// clang-format on
-
+// A matrix of f32 that a checkpoint has in fewer bits.
 bool is_expanded(const Step& step) {
   const auto is_wide = [](const Operand& operand) {
     return operand.kind == Operand::Kind::kWeight && operand.type.dims.size() > 1 && operand.type.quant == nullptr &&
@@ -126,7 +108,6 @@ TEST(GpuPlans, WideModelsHaveFastKernels) {
   if (models == nullptr || !std::filesystem::exists(models))
     GTEST_SKIP()
         << "no checkpoints: tools/golden/make_fast_models.py OUT makes them, BOLIDE_FAST_MODELS=OUT names them";
-  std::set<std::string> found;
   int planned = 0;
   for (const auto& entry : std::filesystem::directory_iterator(models)) {
     const auto file = entry.path() / "model.gguf";
@@ -138,17 +119,14 @@ TEST(GpuPlans, WideModelsHaveFastKernels) {
       ++planned;
       for (const Step& step : plan.steps) {
         if (!step.kernel->reference && !is_expanded(step)) continue;
-        const std::string what = what_runs(prepared.graph, step, plan.bucket);
-        found.insert(what);
-        EXPECT_TRUE(kStillReference.contains(what))
-            << what << ": " << entry.path().filename() << " " << prepared.graph.node(step.node).name << " runs "
-            << step.kernel->name << " in a bucket of " << plan.bucket[Symbol::kTokens] << " tokens";
+        ADD_FAILURE() << what_runs(prepared.graph, step, plan.bucket) << ": " << entry.path().filename() << " "
+                      << prepared.graph.node(step.node).name << " runs " << step.kernel->name << " in a bucket of "
+                      << plan.bucket[Symbol::kTokens] << " tokens";
       }
     };
     plan_each(std::filesystem::exists(file) ? file : entry.path(), options, buckets, see);
   }
   EXPECT_GE(planned, 6 * 18);
-  for (const std::string& line : kStillReference) EXPECT_TRUE(found.contains(line)) << line << " has a kernel by now";
 }
 
 // Published shapes too: from names alone, without their weights.
@@ -194,7 +172,7 @@ TEST(GpuPlans, ALayerIsFiveSteps) {
       ASSERT_TRUE(plan.has_value()) << plan.error().text;
       std::string steps;
       for (const Step& step : plan->steps) steps += prepared->graph.node(step.node).name + " ";
-      EXPECT_EQ(plan->steps.size(), 2u * 5 + 4) << steps;  // embed, rows, head and sample
+      EXPECT_EQ(plan->steps.size(), 2u * 5 + 5) << steps;  // embed, rows twice, head and sample
     }
   }
 }
@@ -205,7 +183,7 @@ TEST(GpuPlans, TacticsAreThoseThatWereMeasured) {
   const DeviceInfo gpu = a_gpu(kCublasLt);
   ModelOptions options;
   options.device = DeviceKind::kCuda;
-  const SymbolValues largest{{512, 1, 1}};
+  const SymbolValues largest{{512, 1, 512}};  // as many rows, so that the last layer's products are the others'
   for (const char* name : {"synth:llama-3-8b:fp8:layers=2", "synth:llama-3-8b:bf16:layers=2"}) {
     SCOPED_TRACE(name);
     auto prepared = prepare_checkpoint(name, options, gpu);
@@ -222,19 +200,21 @@ TEST(GpuPlans, TacticsAreThoseThatWereMeasured) {
     };
     const auto plan = make_plan(prepared->graph, weights, kernels_for(options), gpu, largest);
     ASSERT_TRUE(plan.has_value()) << plan.error().text;
-    std::set<std::string> keys;
+    std::map<std::string, int> keys;
     for (const Step& step : plan->steps)
-      if (const std::string key = key_of_step(step, largest); !key.empty()) keys.insert(key);
-    EXPECT_EQ(keys.size(), 4u);  // q|k|v, out, gate|up, down
+      if (const std::string key = key_of_step(step, largest); !key.empty()) ++keys[key];
+    EXPECT_EQ(keys.size(), 5u);  // q|k|v, out, gate|up, down, head
+    const auto fewer = [](const auto& a, const auto& b) { return a.second < b.second; };
+    const auto measured = std::max_element(keys.begin(), keys.end(), fewer);
     TimingCache timings("a machine");
     TimingCache::Entry entry;
     entry.tactic.bytes[5] = std::byte{9};
-    timings.put(*keys.begin(), entry);
+    timings.put(measured->first, entry);
     const auto tuned = make_plan(prepared->graph, weights, kernels_for(options), gpu, largest, &timings);
     ASSERT_TRUE(tuned.has_value()) << tuned.error().text;
     int found = 0;
     for (const Step& step : tuned->steps) {
-      const bool is = key_of_step(step, largest) == *keys.begin();
+      const bool is = key_of_step(step, largest) == measured->first;
       EXPECT_EQ(step.tactic.bytes, is ? entry.tactic.bytes : Tactic{}.bytes);
       found += is ? 1 : 0;
     }

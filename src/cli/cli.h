@@ -19,7 +19,7 @@ void add_run(CLI::App& app, Outcome& outcome);
 void add_build(CLI::App& app, Outcome& outcome);
 void add_inspect(CLI::App& app, Outcome& outcome);
 void add_bench(CLI::App& app, Outcome& outcome, const Version& version);
-void add_profile(CLI::App& app, Outcome& outcome);
+void add_profile(CLI::App& app, Outcome& outcome, const Version& version);
 void add_tune(CLI::App& app, Outcome& outcome);
 void add_eval(CLI::App& app, Outcome& outcome);
 void add_synth(CLI::App& app, Outcome& outcome);

@@ -1,5 +1,7 @@
 // bolide profile: where the time of a prompt and of a decode step goes, a row per step of the plan.
 #include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -13,6 +15,8 @@
 #include "cli/cli.h"
 #include "cli/device_report.h"
 #include "cli/flags.h"
+#include "cli/profile_report.h"
+#include "measure/gpu.h"
 #include "measure/machine.h"
 #include "measure/report.h"
 #include "measure/statistics.h"
@@ -23,7 +27,10 @@ namespace {
 constexpr const char* kFooter = R"(Examples:
   bolide profile model.gguf                          a prompt of 512 tokens and 32 decode steps
   bolide profile model.gguf --prompt 0 --by operator
-  bolide profile model.gguf --trace trace.json       open it in a Chrome trace viewer)";
+  bolide profile model.gguf --trace trace.json       open it in a Chrome trace viewer
+  bolide profile model.gguf --device cuda --by kernel    also registers, shared memory, occupancy
+On a GPU a row's time is between two marks in the stream: no kernel overlaps its neighbours then, so rows may add up to
+more than the step takes, which is timed by itself as it runs in production.)";
 
 struct ProfileFlags {
   ModelConfigFlags model;
@@ -43,18 +50,20 @@ constexpr Option<ProfileFlags> kProfileOptions[] = {
     {"json", &ProfileFlags::json, {}, "one JSON object on standard output"},
 };
 
-// One step of a plan, over all its executions of one phase.
-struct Row {
-  std::string name, op, kernel, layer;
-  std::vector<double> seconds;
-  Cost cost;  // of one execution
-  double median_seconds() const { return median(seconds); }
-};
-
 struct TraceEvent {
   std::string name;
   double begin_us, duration_us;
 };
+
+const StepGroup& group_of(const Plan& plan, size_t step) {
+  return *std::prev(std::upper_bound(plan.groups.begin(), plan.groups.end(), step,
+                                     [](size_t at, const StepGroup& group) { return at < group.first; }));
+}
+// What runs the step, by itself or with others.
+std::string kernel_of(const Plan& plan, size_t step) {
+  const ChainKernel* chain = group_of(plan, step).chain;
+  return std::string(chain != nullptr ? chain->name : plan.steps[step].kernel->name);
+}
 
 // Collects what the executor reports.
 class Recorder {
@@ -64,7 +73,7 @@ class Recorder {
   // The steps of one launch share its time by their bytes.
   void record(const Plan& plan, size_t step, const Launch& launch, double seconds) {
     const Step& s = plan.steps[step];
-    Row& row = rows_[s.node];
+    ProfileRow& row = rows_[s.node];
     if (row.name.empty()) {
       const Node& node = graph_.node(s.node);
       row.name = node.name;
@@ -73,11 +82,9 @@ class Recorder {
       row.layer = node.name.starts_with("layers.") ? node.name.substr(0, second_dot) : "outside layers";
       row.cost = cost(s, launch);
     }
-    row.kernel = s.kernel->name;
-    const StepGroup& group = *std::prev(std::upper_bound(plan.groups.begin(), plan.groups.end(), step,
-                                                         [](size_t at, const StepGroup& g) { return at < g.first; }));
+    row.kernel = kernel_of(plan, step);
+    const StepGroup& group = group_of(plan, step);
     if (group.chain != nullptr) {
-      row.kernel = group.chain->name;
       if (step == group.first) {
         launch_seconds_ = seconds, launch_bytes_ = 0;
         for (size_t i = 0; i < group.count; ++i) launch_bytes_ += cost(plan.steps[step + i], launch).bytes;
@@ -91,8 +98,8 @@ class Recorder {
   }
 
   void set_trace(std::vector<TraceEvent>* trace) { trace_ = trace; }
-  std::vector<Row> rows() const {
-    std::vector<Row> rows;
+  std::vector<ProfileRow> rows() const {
+    std::vector<ProfileRow> rows;
     for (const NodeId id : graph_.order())
       if (const auto it = rows_.find(id); it != rows_.end()) rows.push_back(it->second);
     return rows;
@@ -110,97 +117,161 @@ class Recorder {
   double context_;
   double clock_us_ = 0;
   double launch_seconds_ = 0, launch_bytes_ = 0;  // of the group that is being recorded
-  std::map<NodeId, Row> rows_;
+  std::map<NodeId, ProfileRow> rows_;
   std::vector<TraceEvent>* trace_ = nullptr;
 };
-
-struct Phase {
-  std::string name;
-  std::vector<Row> rows;    // executions of one step of the phase
-  double wall_seconds = 0;  // of one execution of all steps
-};
-
-struct Sum {
-  std::string key, detail;
-  double seconds = 0;
-  Cost cost;
-  int count = 0;
-};
-
-std::vector<Sum> sums(const Phase& phase, const std::string& by) {
-  std::vector<Sum> out;
-  std::map<std::string, size_t> index;
-  for (const Row& row : phase.rows) {
-    const std::string key = by == "step"       ? row.name
-                            : by == "layer"    ? row.layer
-                            : by == "operator" ? row.op
-                                               : row.kernel;
-    const auto [it, fresh] = index.try_emplace(key, out.size());
-    if (fresh) out.push_back({key, by == "step" ? row.kernel : "", 0, {}, 0});
-    Sum& sum = out[it->second];
-    sum.seconds += row.median_seconds();
-    sum.cost.bytes += row.cost.bytes;
-    sum.cost.flops += row.cost.flops;
-    ++sum.count;
-  }
-  if (by == "operator" || by == "kernel")
-    std::stable_sort(out.begin(), out.end(), [](const Sum& a, const Sum& b) { return a.seconds > b.seconds; });
-  return out;
-}
 
 double rate_of(const MachineRoofs& roofs, std::string_view name, int threads) {
   const Roof* roof = roofs.find(name, threads);
   return roof == nullptr ? 0 : roof->rate.median;
 }
 
-// The least time the roofs allow over the time it took: whichever of memory and the fastest arithmetic binds.
-double percent_of_roof(const Sum& sum, double memory_gbs, double gops) {
-  if (sum.seconds <= 0 || memory_gbs <= 0 || gops <= 0) return 0;
-  return 100 * std::max(sum.cost.bytes / memory_gbs, sum.cost.flops / gops) / 1e9 / sum.seconds;
+constexpr int kMarks = 64;
+
+// What a mark in a stream takes while the device is busy: seconds.
+Result<double> time_of_mark(Device& device, Stream& stream) {
+  constexpr size_t kBytes = 64 << 20;
+  constexpr int kFills = 32;  // about half a millisecond in which the host is ahead
+  BOLIDE_TRY(Buffer buffer, device.allocate(kBytes, Memory::kDevice));
+  std::vector<std::unique_ptr<Event>> marks(kMarks);
+  for (auto& mark : marks) {
+    BOLIDE_TRY(mark, device.make_event());
+  }
+  for (int i = 0; i < kFills; ++i) BOLIDE_TRY(stream.fill(buffer.bytes(), std::byte{0}));
+  for (const auto& mark : marks) BOLIDE_TRY(stream.record(*mark));
+  BOLIDE_TRY(stream.synchronize());
+  BOLIDE_TRY(const double seconds, marks.back()->seconds_since(*marks.front()));
+  return seconds / (kMarks - 1);
 }
 
-struct Roofs {
-  double memory = 0, arithmetic = 0;
+// A phase, run again and again in several ways.
+class PhaseProfile {
+ public:
+  PhaseProfile(Model& model, const ProfileFlags& flags, bool prompt)
+      : model_(model),
+        flags_(flags),
+        prompt_(prompt),
+        workload_{prompt ? flags.prompt : 0, prompt ? 0 : flags.generate, flags.batch, flags.depth, 1} {}
+
+  Result<ProfilePhase> run(std::vector<TraceEvent>* trace) {
+    ProfilePhase phase{prompt_ ? fmt::format("prompt of {} tokens", flags_.prompt) : "one decode step"};
+    BOLIDE_TRY(once(workload_, nullptr));  // warm-up: pages, plans, the pool
+    const bool gpu = model_.device->info().gpu.has_value();
+    GpuStep step;
+    if (gpu) BOLIDE_TRY(run_gpu(step, phase.wall_seconds));
+    const double context = flags_.depth + (prompt_ ? flags_.prompt : flags_.generate) / 2.;
+    Recorder recorder(model_.runner->plans().graph(), context);
+    const auto see = [&](const Plan& plan, size_t at, const Launch& launch, double seconds) {
+      recorder.record(plan, at, launch, seconds);
+    };
+    const StepObserver observer(see);
+    std::vector<double> walls;
+    for (int32_t i = 0; i < flags_.repeat; ++i) {
+      if (i + 1 == flags_.repeat) recorder.set_trace(trace);
+      BOLIDE_TRY(const double seconds, once(workload_, &observer));
+      walls.push_back(seconds);
+    }
+    phase.rows = recorder.rows();
+    // A run executes the plan several times: a decode does, and a prompt that is longer than a step.
+    const double executions =
+        phase.rows.empty() ? 1 : static_cast<double>(phase.rows[0].seconds.size()) / flags_.repeat;
+    if (prompt_ && executions > 1) phase.name += fmt::format(" x {}, one of {:.0f} steps", flags_.batch, executions);
+    phase.wall_seconds = (gpu ? phase.wall_seconds : median(walls)) / executions;
+    step.joules /= executions;
+    if (gpu) phase.gpu = std::move(step);
+    return phase;
+  }
+
+ private:
+  Result<double> once(const WorkloadOptions& workload, const StepObserver* observer,
+                      const WorkloadProgress* progress = nullptr) {
+    return prompt_ ? run_prompt(model_, workload, observer, progress)
+                   : run_decode(model_, workload, observer, progress);
+  }
+
+  // As in production, then the whole plan between two marks, then once with every launch looked at.
+  Result<> run_gpu(GpuStep& step, double& wall_seconds) {
+    BOLIDE_TRY(measure_energy(step, wall_seconds));
+    std::vector<double> whole;
+    const auto see_whole = [&](const Plan&, size_t, const Launch&, double seconds) { whole.push_back(seconds); };
+    BOLIDE_TRY(once(workload_, nullptr));
+    const StepObserver whole_observer(see_whole, StepObserver::Sees::kWhole);
+    BOLIDE_TRY(once(workload_, &whole_observer));
+    if (!whole.empty()) step.device_seconds = median(whole);
+    BOLIDE_TRY(step.event_seconds, time_of_mark(*model_.device, model_.runner->stream()));
+    return see_launches(step);
+  }
+
+  // Runs for at least kSecondsLeast, since energy is counted in steps of some milliseconds; what comes before the phase
+  // is not counted.
+  Result<> measure_energy(GpuStep& step, double& wall_seconds) {
+    constexpr double kSecondsLeast = 0.5;
+    constexpr int kRunsMost = 50;
+    GpuEnergy energy(*model_.device);
+    const int64_t before = int64_t{flags_.batch} * flags_.depth;
+    const auto begin = [&](int64_t done, int64_t) {
+      if (done == before) energy.begin();
+    };
+    const WorkloadProgress progress(begin);
+    std::vector<double> walls;
+    double joules = 0, seconds = 0;
+    GpuSpent spent;
+    for (int run = 0; run < flags_.repeat || (seconds < kSecondsLeast && run < kRunsMost); ++run) {
+      energy.begin();
+      BOLIDE_TRY(const double wall, once(workload_, nullptr, &progress));
+      spent = energy.end();
+      joules += spent.joules;
+      seconds += wall;
+      walls.push_back(wall);
+    }
+    wall_seconds = median(walls);
+    if (energy.known()) {
+      step.joules = joules / static_cast<double>(walls.size());
+      step.watts = joules / seconds;
+      step.sm_mhz = spent.last.sm_mhz;
+    }
+    return {};
+  }
+
+  // Of the last execution of each of the plan's steps.
+  Result<> see_launches(GpuStep& step) {
+    std::map<size_t, std::vector<KernelUse>> by_step;
+    std::vector<KernelLaunch> launches;
+    const auto see = [&](const Plan& plan, size_t at, const Launch&, double) {
+      const std::string kernel = kernel_of(plan, at);
+      std::vector<KernelUse>& uses = by_step[at];
+      uses.clear();
+      for (const KernelLaunch& launch : launches) count_launch(uses, kernel, launch);
+      launches.clear();
+      if (kernel.find("cublaslt") != std::string::npos) uses.push_back({kernel, {}, 1, false});
+    };
+    const StepObserver observer(see, StepObserver::Sees::kLaunches);
+    WorkloadOptions one = workload_;
+    one.generate = std::min(one.generate, 1);
+    one.batch = prompt_ ? 1 : one.batch;
+    model_.runner->stream().watch(&launches);
+    // What is computed beforehand is not observed, and its launches are seen all the same.
+    const auto forget = [&](int64_t, int64_t) { launches.clear(); };
+    const WorkloadProgress progress(forget);
+    const auto done = once(one, &observer, &progress);
+    model_.runner->stream().watch(nullptr);
+    BOLIDE_TRY(done);
+    step.launches = static_cast<int>(by_step.size());
+    for (const auto& [at, uses] : by_step)
+      for (const KernelUse& use : uses) add_use(step.kernels, use);
+    return {};
+  }
+
+  Model& model_;
+  const ProfileFlags& flags_;
+  const bool prompt_;
+  const WorkloadOptions workload_;
 };
 
-Table table_of(const Phase& phase, const std::string& by, const Roofs& roofs) {
-  Table table({{by},
-               {"kernel"},
-               {"count", 0},
-               {"us", 2},
-               {"share_percent", 1},
-               {"gb_per_s", 1},
-               {"gflop_per_s", 1},
-               {"roof_percent", 0}});
-  double total = 0;
-  for (const Sum& sum : sums(phase, by)) total += sum.seconds;
-  for (const Sum& sum : sums(phase, by))
-    table.add({sum.key, sum.detail, static_cast<double>(sum.count), sum.seconds * 1e6, 100 * sum.seconds / total,
-               sum.cost.bytes / sum.seconds / 1e9, sum.cost.flops / sum.seconds / 1e9,
-               percent_of_roof(sum, roofs.memory, roofs.arithmetic)});
-  return table;
-}
-
-Result<Phase> profile_phase(Model& model, const ProfileFlags& flags, bool prompt, std::vector<TraceEvent>* trace) {
-  const WorkloadOptions workload{prompt ? flags.prompt : 0, prompt ? 0 : flags.generate, flags.batch, flags.depth, 1};
-  const double context = flags.depth + (prompt ? flags.prompt : flags.generate) / 2.;
-  Recorder recorder(model.runner->plans().graph(), context);
-  const auto observe = [&](const Plan& plan, size_t step, const Launch& launch, double seconds) {
-    recorder.record(plan, step, launch, seconds);
-  };
-  const StepObserver observer(observe);
-  std::vector<double> walls;
-  const auto once = [&](const StepObserver* o) {
-    return prompt ? run_prompt(model, workload, o) : run_decode(model, workload, o);
-  };
-  BOLIDE_TRY(once(nullptr));
-  for (int32_t i = 0; i < flags.repeat; ++i) {
-    if (i + 1 == flags.repeat) recorder.set_trace(trace);
-    BOLIDE_TRY(const double seconds, once(&observer));
-    walls.push_back(prompt ? seconds : seconds / flags.generate);
-  }
-  return Phase{prompt ? fmt::format("prompt of {} tokens", flags.prompt) : "one decode step", recorder.rows(),
-               median(walls)};
+// Characters of a line of the terminal; 0: standard output is none.
+size_t terminal_width() {
+  winsize size{};
+  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }
 
 constexpr std::string_view kTraceBeginning = R"({"traceEvents":)";
@@ -230,56 +301,77 @@ Result<> write_trace(const std::string& path, const std::vector<TraceEvent>& eve
   return write_file_atomically(path, as_bytes(text));
 }
 
-Result<> profile(const ProfileFlags& flags) {
+void print_json(Model& model, const std::vector<ProfilePhase>& phases, const MachineRoofs& measured,
+                const ProfileRoofs& roofs, const std::optional<GpuMemoryUse>& memory, const Version& version) {
+  const DeviceInfo& device = model.device->info();
+  nlohmann::ordered_json out = {{"model", model.name},
+                                {"machine", device.name},
+                                {"threads", device.threads},
+                                {"isa", to_string(device.isa)},
+                                {"roofs", nlohmann::ordered_json::parse(measured.to_json())}};
+  add_device(out, device);
+  out["commit"] = version.commit;
+  if (const std::string driver = GpuEnergy(*model.device).driver(); !driver.empty()) out["driver"] = driver;
+  if (memory.has_value())
+    out["gpu_memory_bytes"] = {{"weights", memory->weights},
+                               {"kv_cache", memory->kv_cache},
+                               {"activations", memory->activations},
+                               {"used", memory->used}};
+  for (const ProfilePhase& phase : phases)
+    out["phases"].push_back(phase_json(phase, roofs, device.gpu.has_value() ? &*device.gpu : nullptr));
+  std::cout << out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << std::endl;
+}
+
+Result<GpuMemoryUse> memory_of(Model& model, const GpuInfo& gpu) {
+  BOLIDE_TRY(const size_t free, model.device->free_memory());
+  return GpuMemoryUse{static_cast<int64_t>(model.runner->plans().weights().bytes()),
+                      static_cast<int64_t>(model.runner->kv_bytes()), static_cast<int64_t>(model.runner->arena_bytes()),
+                      gpu.memory_bytes - static_cast<int64_t>(free)};
+}
+
+Result<> profile(const ProfileFlags& flags, const Version& version) {
   if (!flags.trace.empty()) BOLIDE_TRY(may_write_trace(flags.trace));
   BOLIDE_TRY(ModelOptions options, to_model_options(flags.model));
   options.sequences = flags.batch;
   BOLIDE_TRY(size_context({flags.prompt, flags.generate, flags.batch, flags.depth, 1}, &options));
   BOLIDE_TRY(Model model, open_with_progress(flags.path, options));
-  std::vector<Phase> phases;
+  const DeviceInfo& device = model.device->info();
+  std::vector<ProfilePhase> phases;
   std::vector<TraceEvent> trace;
   for (const bool prompt : {true, false}) {
     if ((prompt ? flags.prompt : flags.generate) == 0) continue;
-    BOLIDE_TRY(Phase phase, profile_phase(model, flags, prompt, flags.trace.empty() ? nullptr : &trace));
+    BOLIDE_TRY(ProfilePhase phase, PhaseProfile(model, flags, prompt).run(flags.trace.empty() ? nullptr : &trace));
     phases.push_back(std::move(phase));
   }
   if (!flags.trace.empty()) BOLIDE_TRY(write_trace(flags.trace, trace));
-  const DeviceInfo& device = model.device->info();
+  std::optional<GpuMemoryUse> memory;
+  if (device.gpu.has_value()) {
+    BOLIDE_TRY(memory, memory_of(model, *device.gpu));
+  }
   BOLIDE_TRY(const MachineRoofs measured, roofs_of(*model.device, model.runner->stream().workers()));
-  Roofs roofs{rate_of(measured, "memory_read", device.threads), 0};
+  ProfileRoofs roofs{rate_of(measured, "memory_read", device.threads), 0};
   for (const char* name : {"fp32", "bf16", "int8", "amx_bf16", "amx_int8"})
     if (!device.gpu.has_value() || name == std::string_view("bf16"))
       roofs.arithmetic = std::max(roofs.arithmetic, rate_of(measured, name, device.threads));
 
   if (flags.json) {
-    nlohmann::ordered_json out = {{"machine", device.name},
-                                  {"threads", device.threads},
-                                  {"isa", to_string(device.isa)},
-                                  {"roofs", nlohmann::ordered_json::parse(measured.to_json())}};
-    add_device(out, device);
-    for (const Phase& phase : phases) {
-      nlohmann::ordered_json entry = {{"phase", phase.name}, {"wall_us", phase.wall_seconds * 1e6}};
-      for (const char* by : {"step", "layer", "operator", "kernel"})
-        entry[fmt::format("by_{}", by)] = nlohmann::ordered_json::parse(table_of(phase, by, roofs).to_json());
-      out["phases"].push_back(std::move(entry));
-    }
-    std::cout << out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << std::endl;
+    print_json(model, phases, measured, roofs, memory, version);
     return {};
   }
   fmt::print("{}, {} threads; memory {:.1f} GB/s, arithmetic {:.0f} Gop/s\n", device.name, device.threads, roofs.memory,
              roofs.arithmetic);
-  for (const Phase& phase : phases) {
-    double kernels = 0;
-    for (const Row& row : phase.rows) kernels += row.median_seconds();
-    fmt::print("\n{}: {:.1f} us, {:.1f} us of it in kernels\n{}", phase.name, phase.wall_seconds * 1e6, kernels * 1e6,
-               table_of(phase, flags.by, roofs).to_text());
-  }
+  if (memory.has_value())
+    fmt::print("GPU memory: weights {}, KV cache {}, activations {}; {} in use\n", format_bytes(memory->weights),
+               format_bytes(memory->kv_cache), format_bytes(memory->activations), format_bytes(memory->used));
+  for (const ProfilePhase& phase : phases)
+    fmt::print("\n{}",
+               phase_text(phase, flags.by, roofs, device.gpu.has_value() ? &*device.gpu : nullptr, terminal_width()));
   return {};
 }
 
 }  // namespace
 
-void add_profile(CLI::App& app, Outcome& outcome) {
+void add_profile(CLI::App& app, Outcome& outcome, const Version& version) {
   CLI::App* command = app.add_subcommand("profile", "Show where the time goes, step by step");
   auto flags = std::make_shared<ProfileFlags>();
   command->footer(kFooter);
@@ -288,8 +380,8 @@ void add_profile(CLI::App& app, Outcome& outcome) {
   add_options(*command, own);
   const auto model = bind_options(flags->model, kModelOptions);
   add_options(*command, model, "Model");
-  command->callback([flags, &outcome] {
-    if (const auto done = profile(*flags); !done) outcome.code = report(done.error());
+  command->callback([flags, &outcome, &version] {
+    if (const auto done = profile(*flags, version); !done) outcome.code = report(done.error());
   });
 }
 

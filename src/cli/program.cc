@@ -147,7 +147,7 @@ int run_program(int argc, char** argv, const Version& version) {
   add_build(app, outcome);
   add_inspect(app, outcome);
   add_bench(app, outcome, version);
-  add_profile(app, outcome);
+  add_profile(app, outcome, version);
   add_tune(app, outcome);
   add_conformance(app, outcome);
   add_eval(app, outcome);

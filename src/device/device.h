@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/cpu.h"
 #include "base/result.h"
@@ -28,6 +29,9 @@ struct GpuInfo {
   int multiprocessors = 0;
   int64_t shared_bytes_block = 0;  // shared memory that one block may ask for
   int64_t shared_bytes_multiprocessor = 0;
+  // Of one multiprocessor: what its blocks share. reserved: shared memory that every block takes besides its own.
+  int threads_multiprocessor = 0, registers_multiprocessor = 0, blocks_multiprocessor = 0;
+  int64_t shared_bytes_reserved = 0;
   int64_t l2_bytes = 0;
   int64_t memory_bytes = 0;
   int driver_version = 0;   // newest CUDA that the driver runs: 13000 is 13.0
@@ -62,6 +66,18 @@ class Event {
 
 class Stream;
 
+// One launch of a kernel of ours, and how the kernel fits the device.
+struct KernelLaunch {
+  std::string name;                                           // in full, as C++ writes it
+  int64_t blocks = 0;                                         // of the grid
+  int threads = 0;                                            // of a block
+  int cluster = 1;                                            // blocks that run side by side
+  int registers = 0;                                          // of a thread
+  int64_t local_bytes = 0;                                    // of a thread: what does not fit in registers
+  int64_t static_shared_bytes = 0, dynamic_shared_bytes = 0;  // of a block
+  int blocks_multiprocessor = 0;  // that one multiprocessor can hold at a time, however large the grid is
+};
+
 // Work that was captured once and is launched again and again: a CUDA graph, or on the CPU the body itself.
 class Captured {
  public:
@@ -85,6 +101,9 @@ class Stream {
   virtual Result<std::unique_ptr<Captured>> capture(std::function<Result<>(Stream&)> body) = 0;
   // Waits until everything enqueued has run. The first error of it, if any.
   virtual Result<> synchronize() = 0;
+  // From here on what is launched or captured is appended to `launches`, until null is given. Only kernels of ours are
+  // seen, not those of libraries, and none on the CPU. For profiling: it takes time.
+  virtual void watch(std::vector<KernelLaunch>* launches) { static_cast<void>(launches); }
   // The CPU's threads (on a GPU stream: of the host side).
   virtual Workers& workers() = 0;
 };

@@ -280,8 +280,8 @@ Result<Runner::Ticket> Runner::submit(std::span<const Work> work, bool chained, 
   rows_ = sizes[Symbol::kRows];
   logits_fetched_ = false;
   if (options_.deferred) cancel = nullptr;  // all steps are sent at once; what was sent runs
-  auto done = replayed && observer == nullptr
-                  ? executor_->replay(*plan, plans_->graph(), batch_, *stream_)
+  auto done = replayed && (observer == nullptr || observer->sees() == StepObserver::Sees::kWhole)
+                  ? executor_->replay(*plan, plans_->graph(), batch_, *stream_, observer)
                   : executor_->run(*plan, plans_->graph(), batch_, *stream_, observer, cancel);
   if (!done) {
     const std::string& file = plans_->weights().label();

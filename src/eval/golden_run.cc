@@ -22,6 +22,7 @@ std::map<std::string, std::vector<Place>> places(int32_t layers, const Graph& gr
     out[fmt::format("layer{}", l)] = {{fmt::format("layers.{}.mlp.add", l)},
                                       {fmt::format("layers.{}.mlp.down.add", l)},
                                       {fmt::format("layers.{}.attn.norm.add", l + 1)}};
+  out[fmt::format("layer{}", layers - 1)].push_back({"final_norm.add"});
   const auto fused = [&](NodeId id) {
     const auto* linear = std::get_if<Linear>(&graph.node(id).op);
     return linear != nullptr && linear->has_norm && graph.node(id).name == "head";

@@ -133,8 +133,8 @@ Outs infer(const Linear& op, Types in, DType act) {
     if (n.factor % 2 != 0) return misfit(fmt::format("weight {} does not halve", to_string(in[1])));
     n.factor /= 2;
   }
-  // Rows of logits (R) are what Sample reads, and sums belong to the residual stream.
-  const bool wide = op.has_residual || in[0].dims[0] == Dim(Symbol::kRows);
+  // Rows of logits (R) are what Sample reads, and sums belong to the residual stream. (Gates are neither.)
+  const bool wide = op.has_residual || (in[0].dims[0] == Dim(Symbol::kRows) && !op.gated);
   const ValueType out = of_type(wide ? DType::kF32 : act, {in[0].dims[0], n});
   if (op.has_residual) {
     const ValueType& residual = in[static_cast<size_t>(at.residual)];

@@ -66,30 +66,63 @@ void Table::add(std::vector<Cell> row) {
   rows_.push_back(std::move(row));
 }
 
-std::string Table::to_text() const {
+namespace {
+
+size_t characters(std::string_view text) {
+  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
+}
+
+// The first `count - 1` characters and an ellipsis, if there are more than `count`.
+std::string cut(std::string_view text, size_t count) {
+  if (characters(text) <= count) return std::string(text);
+  size_t end = 0;
+  for (size_t seen = 0; end < text.size() && (seen < count - 1 || (text[end] & 0xc0) == 0x80); ++end)
+    if ((text[end] & 0xc0) != 0x80) ++seen;
+  return std::string(text.substr(0, end)) + "…";
+}
+
+}  // namespace
+
+std::string Table::to_text(size_t width) const {
   const auto cell_text = [this](const Cell& cell, size_t column) {
     if (const auto* text = std::get_if<std::string>(&cell)) return *text;
-    return fmt::format("{:.{}f}", std::get<double>(cell), columns_[column].digits);
+    const double value = std::get<double>(cell);
+    return std::isnan(value) ? "-" : fmt::format("{:.{}f}", value, columns_[column].digits);
   };
+  const auto title = [this](size_t c) -> const std::string& {
+    return columns_[c].title.empty() ? columns_[c].name : columns_[c].title;
+  };
+  constexpr size_t kBetween = 2;
   std::vector<size_t> widths;
   std::vector<bool> numeric;
+  size_t line = 0;
   for (size_t c = 0; c < columns_.size(); ++c) {
-    widths.push_back(columns_[c].name.size());
+    widths.push_back(characters(title(c)));
     numeric.push_back(!rows_.empty());
     for (const auto& row : rows_) {
-      widths[c] = std::max(widths[c], cell_text(row[c], c).size());
+      widths[c] = std::max(widths[c], characters(cell_text(row[c], c)));
       if (std::holds_alternative<std::string>(row[c])) numeric[c] = false;
     }
+    line += widths[c] + (c > 0 ? kBetween : 0);
+  }
+  while (width > 0 && line > width) {
+    size_t widest = columns_.size();
+    for (size_t c = 0; c < columns_.size(); ++c)
+      if (!numeric[c] && widths[c] > kTextLeast && (widest == columns_.size() || widths[c] > widths[widest]))
+        widest = c;
+    if (widest == columns_.size()) break;
+    --widths[widest], --line;
   }
   std::string text;
-  const auto put = [&](size_t c, std::string_view cell) {
-    if (c > 0) text += "  ";
-    const std::string space(widths[c] - cell.size(), ' ');
+  const auto put = [&](size_t c, std::string_view whole) {
+    if (c > 0) text.append(kBetween, ' ');
+    const std::string cell = cut(whole, widths[c]);
+    const std::string space(widths[c] - characters(cell), ' ');
     if (numeric[c]) text += space;
     text += cell;
     if (!numeric[c] && c + 1 < columns_.size()) text += space;
   };
-  for (size_t c = 0; c < columns_.size(); ++c) put(c, columns_[c].name);
+  for (size_t c = 0; c < columns_.size(); ++c) put(c, title(c));
   text += '\n';
   for (const auto& row : rows_) {
     for (size_t c = 0; c < columns_.size(); ++c) put(c, cell_text(row[c], c));

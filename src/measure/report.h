@@ -28,20 +28,24 @@ Result<ProcessMemory> parse_process_memory(std::string_view status);
 std::string format_bytes(int64_t bytes);
 
 // Rows of texts and numbers under named columns. Text columns are left-aligned, numbers right-aligned with the column's
-// digits after the point.
+// digits after the point; NaN, what is not known, is a dash in text and null in JSON.
 class Table {
  public:
   using Cell = std::variant<std::string, double>;
   struct Column {
     std::string name;
     int digits = 2;
+    std::string title;  // in text; empty: the name
   };
 
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
   void add(std::vector<Cell> row);  // as many cells as columns
 
-  std::string to_text() const;
-  std::string to_json() const;  // [{"name": "...", "ms": 1.25}, ...], numbers in full; not finite ones are null
+  // `width` > 0: columns of texts are cut, the widest first and none below kTextLeast, until lines have so many
+  // characters at most.
+  std::string to_text(size_t width = 0) const;
+  static constexpr size_t kTextLeast = 8;
+  std::string to_json() const;  // [{"name": "...", "ms": 1.25}, ...], numbers in full; infinite ones are null too
 
  private:
   std::vector<Column> columns_;

@@ -1,6 +1,7 @@
 #include "measure/report.h"
 
 #include <gtest/gtest.h>
+#include <algorithm>
 
 #include <cstring>
 #include <limits>
@@ -57,6 +58,31 @@ TEST(Report, TableAlignsAndGivesJson) {
   infinite.add({std::numeric_limits<double>::infinity()});
   EXPECT_EQ(infinite.to_json(), "[{\"x\":null}]");
   EXPECT_EQ(Table({{"empty"}}).to_json(), "[]");
+}
+
+TEST(Report, TableKeepsWithinAWidth) {
+  Table table({{"what"}, {"kernel"}, {"share_percent", 1, "%"}});
+  table.add({std::string("layers.0.attn.q_k_v.rope"), std::string("qkv_rope"), 12.5});
+  table.add({std::string("größer als man denkt"), std::string("x"), 0.25});
+  EXPECT_EQ(table.to_text(30),
+            "what            kernel       %\n"
+            "layers.0.attn…  qkv_rope  12.5\n"
+            "größer als ma…  x          0.2\n");
+  for (const size_t width : {30, 39, 40, 200}) {
+    const std::string text = table.to_text(width);
+    for (size_t at = 0; at < text.size();) {
+      const std::string line = text.substr(at, text.find('\n', at) - at);
+      const auto count = std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xc0) != 0x80; });
+      EXPECT_LE(static_cast<size_t>(count), width) << line;
+      at += line.size() + 1;
+    }
+    EXPECT_EQ(text.find("share"), std::string::npos);
+    EXPECT_EQ(text.find("…") != std::string::npos, width < 40);
+  }
+  // Numbers are never cut, and of texts something stays.
+  EXPECT_NE(table.to_text(1).find("layers.…"), std::string::npos);
+  EXPECT_NE(table.to_text(1).find("12.5"), std::string::npos);
+  EXPECT_NE(table.to_json().find("\"share_percent\":12.5"), std::string::npos);
 }
 
 }  // namespace

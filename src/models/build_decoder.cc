@@ -40,6 +40,8 @@ class Builder {
   // `bias`: the slot whose bias is added.
   ValueId linear(ValueId x, Slot slot, int64_t n, std::optional<Slot> bias, std::string name);
   ValueId attention(ValueId x);
+  // Of x [tokens, n] what the step's results need: in the last layer, behind its attention, that is rows_ alone.
+  ValueId needed(ValueId x, std::string_view what);
   ValueId ffn(ValueId x);
   ValueId moe(ValueId x);
   ValueId logits(ValueId x);
@@ -54,7 +56,7 @@ class Builder {
   Graph graph_;
   std::optional<Error> failed_;
   int64_t layer_ = 0;
-  ValueId positions_ = kNoValue;
+  ValueId positions_ = kNoValue, rows_ = kNoValue;
 };
 
 ValueId Builder::add(Op op, std::vector<ValueId> in, std::string name) {
@@ -225,8 +227,12 @@ ValueId Builder::attention(ValueId x) {
   PagedAttention op{layer_, H, G, D};
   op.scale = spec_.attention_scale != 0 ? spec_.attention_scale : 1.f / std::sqrt(static_cast<float>(D));
   if (!spec_.window.empty()) op.window = spec_.window[static_cast<size_t>(layer_)];
-  const ValueId seen = add(op, {q, written}, layer_name("attn.attention"));
+  const ValueId seen = needed(add(op, {q, written}, layer_name("attn.attention")), "attn.rows");
   return linear(seen, Slot::kOut, spec_.embed_dim, bias_of(Slot::kOut, spec_.out_bias), layer_name("attn.out"));
+}
+
+ValueId Builder::needed(ValueId x, std::string_view what) {
+  return layer_ + 1 < spec_.layers ? x : add(GatherRows{}, {x, rows_}, layer_name(what));
 }
 
 ValueId Builder::moe(ValueId x) {
@@ -279,7 +285,7 @@ void Builder::no_more_layers() {
 Result<Graph> Builder::build() {
   const ValueId ids = graph_.add_input("ids", i32({Symbol::kTokens}));
   positions_ = graph_.add_input("positions", i32({Symbol::kTokens}));
-  const ValueId rows = graph_.add_input("rows", i32({Symbol::kRows}));
+  rows_ = graph_.add_input("rows", i32({Symbol::kRows}));
 
   ValueId x = add(Embed{}, {ids, weight(Slot::kEmbed, {spec_.vocab, spec_.embed_dim})}, "embed");
   if (spec_.learned_positions) {
@@ -288,13 +294,12 @@ Result<Graph> Builder::build() {
   }
   for (layer_ = 0; layer_ < spec_.layers && !failed_.has_value(); ++layer_) {
     const ValueId attended = attention(norm(x, Slot::kAttnNorm, layer_name("attn.norm")));
-    x = add(Add{}, {attended, x}, layer_name("attn.add"));
+    x = add(Add{}, {attended, needed(x, "rows")}, layer_name("attn.add"));
     const ValueId fed = ffn(norm(x, Slot::kFfnNorm, layer_name("mlp.norm")));
     x = add(Add{}, {fed, x}, layer_name("mlp.add"));
   }
   if (!failed_.has_value()) no_more_layers();
   layer_ = 0;
-  x = add(GatherRows{}, {x, rows}, "rows");
   x = norm(x, Slot::kFinalNorm, "final_norm");
   const ValueId scores = logits(x);
   add(Sample{}, {scores}, "sample");

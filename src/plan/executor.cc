@@ -138,7 +138,15 @@ Result<> Executor::observe(const Bound& bound, Stream& stream, const StepObserve
     for (size_t i = 0; i < group.count; ++i)
       observer(*bound.plan, group.first + i, bound.launches[group.first + i], i == 0 ? seconds : 0);
   };
+  if (observer.sees() == StepObserver::Sees::kLaunches) return observe_launches(bound, stream, observer);
   if (device_ == nullptr) {
+    if (observer.sees() == StepObserver::Sees::kWhole) {
+      const auto start = std::chrono::steady_clock::now();
+      BOLIDE_TRY(bound.launch_all(stream));
+      observer(*bound.plan, 0, bound.launches[0],
+               std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+      return {};
+    }
     for (const StepGroup& group : groups) {
       const auto start = std::chrono::steady_clock::now();
       BOLIDE_TRY(bound.launch(group, stream));
@@ -146,6 +154,7 @@ Result<> Executor::observe(const Bound& bound, Stream& stream, const StepObserve
     }
     return {};
   }
+  if (observer.sees() == StepObserver::Sees::kWhole) return observe_whole(bound, stream, observer);
   BOLIDE_TRY(make_events(groups.size() + 1));
   BOLIDE_TRY(stream.record(*events_[0]));
   for (size_t i = 0; i < groups.size(); ++i) {
@@ -166,6 +175,26 @@ Result<> Executor::observe(const Bound& bound, Stream& stream, const StepObserve
   return {};
 }
 
+Result<> Executor::observe_launches(const Bound& bound, Stream& stream, const StepObserver& observer) {
+  for (const StepGroup& group : bound.plan->groups) {
+    BOLIDE_TRY(bound.launch(group, stream));
+    observer(*bound.plan, group.first, bound.launches[group.first], 0);
+  }
+  return stream.synchronize();
+}
+
+Result<> Executor::observe_whole(const Bound& bound, Stream& stream, const StepObserver& observer) {
+  BOLIDE_TRY(make_events(2));
+  for (const auto& event : {events_[0].get(), events_[1].get()}) {
+    BOLIDE_TRY(bound.captured != nullptr ? bound.captured->launch(stream) : bound.launch_all(stream));
+    BOLIDE_TRY(stream.record(*event));
+  }
+  BOLIDE_TRY(stream.synchronize());
+  BOLIDE_TRY(const double seconds, events_[1]->seconds_since(*events_[0]));
+  observer(*bound.plan, 0, bound.launches[0], seconds);
+  return {};
+}
+
 Result<> Executor::run(const Plan& plan, const Graph& graph, const BatchInputs& batch, Stream& stream,
                        const StepObserver* observer, const std::atomic<bool>* cancel) {
   BOLIDE_TRY(reserve(plan.arena_bytes(), stream));
@@ -176,7 +205,8 @@ Result<> Executor::run(const Plan& plan, const Graph& graph, const BatchInputs& 
   return observer == nullptr ? loose_->launch_all(stream, cancel) : observe(*loose_, stream, *observer);
 }
 
-Result<> Executor::replay(const Plan& plan, const Graph& graph, const BatchInputs& batch, Stream& stream) {
+Result<> Executor::replay(const Plan& plan, const Graph& graph, const BatchInputs& batch, Stream& stream,
+                          const StepObserver* observer) {
   BOLIDE_TRY(reserve(plan.arena_bytes(), stream));
   std::unique_ptr<Bound>& slot = replayed_[&plan];
   if (slot == nullptr) slot = std::make_unique<Bound>();
@@ -188,7 +218,8 @@ Result<> Executor::replay(const Plan& plan, const Graph& graph, const BatchInput
     bound.set_batch(batch);
   }
   last_ = &bound;
-  if (bound.captured != nullptr) return bound.captured->launch(stream);
+  if (bound.captured != nullptr)
+    return observer != nullptr ? observe_whole(bound, stream, *observer) : bound.captured->launch(stream);
   // What libraries set up on first use is not allowed while capturing: the first time is not captured.
   if (bound.runs++ == 0 || !bound.capturable) return bound.launch_all(stream);
   auto captured = stream.capture([&bound](Stream& s) { return bound.launch_all(s); });

@@ -17,8 +17,13 @@ namespace bolide {
 class StepObserver {
  public:
   enum class Sees : uint8_t {
-    kTimes,   // called for all steps once all have run; the first step of a group has the seconds of all, others 0
-    kValues,  // called after each step, run by itself; the device waits meanwhile, and the times count that wait
+    kTimes,     // called for all steps once all have run; the first step of a group has the seconds of all, others 0
+    kValues,    // called after each step, run by itself; the device waits meanwhile, and the times count that wait
+    kLaunches,  // called for the first step of each group when it has been launched and may not have run yet; no times
+    // Called once, with step 0 and the time of the whole plan as it runs in production, replayed where it is. It runs
+    // twice, which changes no result: the second time the device need not wait for the host, and that one is timed. A
+    // plan that is to be replayed and was not captured yet is run unseen.
+    kWhole,
   };
   template <class F>
     requires(std::is_invocable_v<F&, const Plan&, size_t, const Launch&, double>)
@@ -54,8 +59,9 @@ class Executor {
 
   // The same for batches that come again and again at the same addresses with the same sizes: the first replay launches
   // the plan's steps, the second captures them (Stream::capture), and those that follow launch what was captured. A
-  // plan that cannot be captured is run.
-  Result<> replay(const Plan& plan, const Graph& graph, const BatchInputs& batch, Stream& stream);
+  // plan that cannot be captured is run. An observer sees the whole (StepObserver::Sees::kWhole).
+  Result<> replay(const Plan& plan, const Graph& graph, const BatchInputs& batch, Stream& stream,
+                  const StepObserver* observer = nullptr);
 
   // An output of the last run, valid until the next. The name must be one of the graph's outputs.
   TensorView output(std::string_view name) const;
@@ -89,6 +95,8 @@ class Executor {
 
   void bind(Bound& bound, const Plan& plan, const Graph& graph, const SymbolValues& sizes) const;
   Result<> observe(const Bound& bound, Stream& stream, const StepObserver& observer);
+  Result<> observe_whole(const Bound& bound, Stream& stream, const StepObserver& observer);
+  Result<> observe_launches(const Bound& bound, Stream& stream, const StepObserver& observer);
   Result<> make_events(size_t count);
 
   Device* device_ = nullptr;

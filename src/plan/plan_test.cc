@@ -183,6 +183,7 @@ TEST(Executor, ReplaysGiveTheSameAsRuns) {
     const RandomGraph random(200 + seed, 10 + static_cast<int>(seed));
     PlanSet set = plan_set(random, machine, {{32, 1, 32}});
     Executor executor(*machine.device);
+    int seen_replayed = 0;
     std::map<int64_t, std::unique_ptr<Inputs>> fixed;  // at the same addresses each time
     for (int round = 0; round < 40; ++round) {
       const int64_t size = int64_t{1} << numbers() % 6;
@@ -194,14 +195,32 @@ TEST(Executor, ReplaysGiveTheSameAsRuns) {
         std::copy(fresh.ids.begin(), fresh.ids.end(), inputs->ids.begin());
       const auto plan = set.select(inputs->batch.sizes);
       ASSERT_TRUE(plan.has_value());
-      const bool replay = numbers() % 4 != 0;
-      const auto done = replay ? executor.replay(**plan, set.graph(), inputs->batch, *machine.stream)
-                               : executor.run(**plan, set.graph(), inputs->batch, *machine.stream);
+      const bool replay = numbers() % 4 != 0, whole = numbers() % 3 == 0;
+      int seen = 0;
+      const auto see = [&](const Plan& p, size_t, const Launch&, double seconds) {
+        EXPECT_EQ(&p, *plan);
+        EXPECT_GE(seconds, 0);
+        ++seen;
+      };
+      const StepObserver observer(see, StepObserver::Sees::kWhole);
+      const int captured = executor.captured_count();
+      const auto done =
+          replay ? executor.replay(**plan, set.graph(), inputs->batch, *machine.stream, whole ? &observer : nullptr)
+                 : executor.run(**plan, set.graph(), inputs->batch, *machine.stream, whole ? &observer : nullptr);
       ASSERT_TRUE(done.has_value()) << done.error().text;
+      EXPECT_LE(seen, whole ? 1 : 0);
+      if (whole && !replay) {
+        EXPECT_EQ(seen, 1);
+      }
+      if (seen == 1 && replay) {
+        EXPECT_EQ(executor.captured_count(), captured);
+      }
+      seen_replayed += replay ? seen : 0;
       expect_outputs(random, executor, *inputs, fmt::format("seed {} round {}", seed, round));
       if (HasFatalFailure()) return;
     }
     EXPECT_GT(executor.captured_count(), 0);
+    EXPECT_GT(seen_replayed, 0);
     EXPECT_LE(executor.captured_count(), 6);
   }
 }

@@ -72,6 +72,10 @@ Result<GpuInfo> read_gpu(CudaState& state) {
   gpu.multiprocessors = properties.multiProcessorCount;
   gpu.shared_bytes_block = static_cast<int64_t>(properties.sharedMemPerBlockOptin);
   gpu.shared_bytes_multiprocessor = static_cast<int64_t>(properties.sharedMemPerMultiprocessor);
+  gpu.threads_multiprocessor = properties.maxThreadsPerMultiProcessor;
+  gpu.registers_multiprocessor = properties.regsPerMultiprocessor;
+  gpu.blocks_multiprocessor = properties.maxBlocksPerMultiProcessor;
+  gpu.shared_bytes_reserved = static_cast<int64_t>(properties.reservedSharedMemPerBlock);
   gpu.l2_bytes = properties.l2CacheSize;
   gpu.memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
   BOLIDE_TRY(state.check(cudaDriverGetVersion(&gpu.driver_version), "cudaDriverGetVersion"));
@@ -169,7 +173,7 @@ Result<const CublasLt*> CudaState::cublaslt() {
 Result<Matmuls*> CudaState::matmuls() {
   BOLIDE_TRY(cublaslt());
   const std::lock_guard lock(mutex_);
-  if (matmuls_ == nullptr) matmuls_ = std::make_shared<Matmuls>(cublaslt_);
+  if (matmuls_ == nullptr) matmuls_ = std::make_shared<Matmuls>(cublaslt_, gpu_.compute_capability);
   return matmuls_.get();
 }
 

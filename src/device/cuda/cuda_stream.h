@@ -7,6 +7,7 @@
 #include <mutex>
 #include <string>
 
+#include "device/cuda/launch_watch_parts.h"
 #include "device/cuda/library.h"
 #include "device/device.h"
 
@@ -61,9 +62,12 @@ class CudaStream final : public Stream {
   Result<> wait(const Event& event) override;
   Result<std::unique_ptr<Captured>> capture(std::function<Result<>(Stream&)> body) override;
   Result<> synchronize() override;
+  void watch(std::vector<KernelLaunch>* launches) override { watch_ = {launches == nullptr ? nullptr : see, launches}; }
   Workers& workers() override { return workers_; }
 
   CUstream_st* handle() const { return stream_; }
+  // What tells of launches; null: nobody wants to know.
+  const LaunchWatch* launch_watch() const { return watch_.see == nullptr ? nullptr : &watch_; }
   CudaState& state() const { return *state_; }
   // Zeros between kernels, for the blocks of one kernel to count in. What is captured keeps this stream's, so it may
   // run on another stream only while nothing of this one does.
@@ -71,9 +75,13 @@ class CudaStream final : public Stream {
   uint32_t* barriers() const { return barriers_; }
 
  private:
+  // LaunchWatch::see of a vector of KernelLaunch.
+  static void see(void* launches, const CudaLaunch& launch);
+
   std::shared_ptr<CudaState> state_;
   CUstream_st* stream_;
   uint32_t* barriers_;
+  LaunchWatch watch_;
   Workers workers_;
 };
 

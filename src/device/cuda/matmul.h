@@ -43,18 +43,19 @@ using MatmulAlgorithm = std::array<std::byte, 64>;
 // one at a time.
 class Matmuls {
  public:
-  explicit Matmuls(std::shared_ptr<const CublasLt> lt);
+  Matmuls(std::shared_ptr<const CublasLt> lt, int compute_capability);
   Matmuls(const Matmuls&) = delete;
   ~Matmuls();
 
   // Workspace that makes every algorithm possible that is worth it.
   static size_t workspace_bytes(int64_t tokens, int64_t n);
 
-  // Enqueues the product. `chosen` is used if it can do this product in the workspace, else what cuBLASLt's heuristic
+  // Enqueues the product. `chosen` is used if it can do this product in the workspace, else what `candidates`
   // ranks first. Memory must stay valid until the work has run. kUnsupported: cuBLASLt has no such product.
   Result<> run(const Matmul& product, const MatmulAlgorithm& chosen, MutableBytes workspace, CUstream_st* stream);
 
-  // Algorithms for this product and workspace, the heuristic's first choice first; none if there is no such product.
+  // Algorithms for this product and workspace, the best first: by cuBLASLt's heuristic, but for products of many tokens
+  // by what measured better. None if there is no such product.
   Result<std::vector<MatmulAlgorithm>> candidates(const Matmul& product, MutableBytes workspace, int count);
 
   size_t version() const;
@@ -72,6 +73,7 @@ class Matmuls {
   bool can_use(const Key& key, const Ready& ready, const MatmulAlgorithm& chosen) const;
 
   std::shared_ptr<const CublasLt> lt_;
+  const bool prefers_turns_;
   std::mutex mutex_;
   std::map<Key, std::unique_ptr<Ready>> ready_;
 };

@@ -1,10 +1,10 @@
-// A thread has four neighbours of a row where rows are aligned for that: bound by memory.
+// A thread has eight neighbours of a row where rows are aligned for that: bound by memory.
 #include "kernels/act/act_cuda.cuh"
 
 namespace bolide::cuda {
 namespace {
 
-constexpr int kThreads = 128;
+constexpr int kThreads = 256;
 
 template <class T>
 struct Rows {
@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(kThreads)
     if constexpr (kFunction == Elementwise::kAdd) {
       result.value[i] = narrow<Out>(widen(a.value[i]) + widen(b.value[i]));
     } else {
-      const float act = activate<kFunction>(widen(a.value[i]));
+      const float act = activate < kFunction, sizeof(Out) == 2 > (widen(a.value[i]));
       result.value[i] = narrow<Out>(y.data != nullptr ? act * widen(b.value[i]) : act);
     }
   }
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(kThreads)
 
 template <Elementwise kFunction, class X, class Y, class Out>
 int elementwise_as(const CudaTarget& target, const CudaMatrix& x, const CudaMatrix& y, const CudaMatrix& out) {
-  constexpr int kCount = 4;
+  constexpr int kCount = 8;
   const auto fits = [](const CudaMatrix& m, int64_t size) {
     return is_aligned(m.data, m.stride * size, kCount * size);
   };

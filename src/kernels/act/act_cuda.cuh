@@ -6,10 +6,11 @@
 
 namespace bolide::cuda {
 
-template <Elementwise kFunction>
+// kRounded: the result is rounded to 16 bits, so that an error of 2^-21 of it does not count.
+template <Elementwise kFunction, bool kRounded = false>
 __device__ __forceinline__ float activate(float x) {
   if constexpr (kFunction == Elementwise::kSilu) {
-    return x / (1.f + expf(-x));
+    return kRounded ? __fdividef(x, 1.f + __expf(-x)) : x / (1.f + expf(-x));
   } else if constexpr (kFunction == Elementwise::kGelu) {
     return x * normcdff(x);
   } else if constexpr (kFunction == Elementwise::kGeluTanh) {  // 0.5 x (1 + tanh y) = x / (1 + exp(-2 y))

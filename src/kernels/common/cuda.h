@@ -10,7 +10,8 @@ namespace bolide {
 inline CudaTarget target_of(Stream& stream) {
   const CudaStream& cuda = as_cuda(stream);
   const GpuInfo& gpu = cuda.state().gpu();
-  return {cuda.handle(), gpu.multiprocessors, gpu.compute_capability, gpu.shared_bytes_block, cuda.barriers()};
+  return {cuda.handle(),          gpu.multiprocessors, gpu.compute_capability,
+          gpu.shared_bytes_block, cuda.barriers(),     cuda.launch_watch()};
 }
 
 inline CudaMatrix matrix_of(const TensorView& view) {

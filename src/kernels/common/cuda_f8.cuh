@@ -31,4 +31,13 @@ __device__ __forceinline__ F8E4M3 narrow<F8E4M3>(float x) {
   return {static_cast<uint8_t>(sign | code)};
 }
 
+// The same of two neighbours, the first in the low byte; a NaN may lose its sign.
+__device__ __forceinline__ uint16_t narrow_f8_pair(float first, float second) {
+  uint16_t pair;
+  NV_IF_ELSE_TARGET(NV_PROVIDES_SM_90,
+                    (asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(second), "f"(first));),
+                    (pair = static_cast<uint16_t>(narrow<F8E4M3>(first).bits | narrow<F8E4M3>(second).bits << 8);))
+  return pair;
+}
+
 }  // namespace bolide::cuda

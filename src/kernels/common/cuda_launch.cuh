@@ -9,6 +9,7 @@
 
 #include <cstdint>
 
+#include "device/cuda/launch_watch_parts.h"
 #include "kernels/common/cuda_target.h"
 
 namespace bolide::cuda {
@@ -28,6 +29,11 @@ int launch_clusters(const CudaTarget& target, void (*kernel)(Parameters...), dim
   if (cluster > kPortable) {
     const auto status = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
     if (status != cudaSuccess) return status;
+  }
+  if (target.watch != nullptr) {
+    const int64_t blocks = int64_t{grid.x} * grid.y * grid.z;
+    target.watch->see(target.watch->to, {reinterpret_cast<const void*>(kernel), blocks,
+                                         static_cast<int>(block.x * block.y * block.z), cluster, shared_bytes});
   }
   cudaLaunchAttribute attributes[2] = {};
   unsigned count = 0;
@@ -56,6 +62,32 @@ template <class... Parameters, class... Arguments>
 int launch(const CudaTarget& target, void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes,
            Arguments&&... arguments) {
   return launch_clusters(target, kernel, grid, block, 1, shared_bytes, static_cast<Arguments&&>(arguments)...);
+}
+
+// Launches a kernel whose blocks wait for each other: all of them must fit at once. Kernels of several streams that do
+// so could each have some of the multiprocessors and wait for the others for ever, so the GPU is told to start all
+// blocks or none, which costs about a microsecond, unless the target is alone.
+template <class... Parameters, class... Arguments>
+int launch_together(const CudaTarget& target, void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes,
+                    Arguments&&... arguments) {
+  cudaLaunchAttribute attributes[2] = {};
+  unsigned count = 0;
+  if (target.dependent_launch()) {
+    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (!target.alone) {
+    attributes[count].id = cudaLaunchAttributeCooperative;
+    attributes[count++].val.cooperative = 1;
+  }
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = target.stream;
+  config.attrs = attributes;
+  config.numAttrs = count;
+  return cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
 }
 
 // Waits until the kernel before this one has ended and its writes can be seen. What does not depend on it (weights) may

@@ -11,6 +11,8 @@ struct CUstream_st;
 
 namespace bolide {
 
+struct LaunchWatch;  // device/cuda/launch_watch_parts.h
+
 struct CudaTarget {
   CUstream_st* stream = nullptr;
   int multiprocessors = 0;
@@ -19,6 +21,10 @@ struct CudaTarget {
   // Of the stream: zeros between kernels (CudaStream::kBarriers of them), in which the blocks of one kernel may count,
   // and leave zeros. Null: the stream has none.
   uint32_t* barriers = nullptr;
+  const LaunchWatch* watch = nullptr;  // told of every launch; null in production
+  // No other stream of the GPU runs kernels whose blocks wait for each other, at any time at which what is launched
+  // now runs.
+  bool alone = false;
   // Kernels may start while the one before ends (programmatic dependent launch): they call wait_for_previous(), which
   // waits in code for compute capability 9.0. Newer GPUs run the code for 8.0, which does not.
   bool dependent_launch() const { return compute_capability == 90; }

@@ -1,7 +1,9 @@
 // Around a product: weights to bf16, activations to f8e4m3, sums to results. Each bound by memory.
 #include "kernels/common/cuda_decode.cuh"
+#include "kernels/common/cuda_f8.cuh"
 #include "kernels/linear/composite_cuda_parts.h"
 #include "kernels/linear/f8_round.cuh"
+#include "kernels/linear/piece_rows.cuh"
 
 namespace bolide::cuda {
 namespace {
@@ -18,19 +20,11 @@ struct NaturalRows {
     W::unit(row, u, kUnit, reinterpret_cast<uintptr_t>(row) % 16 == 0, out);
   }
 };
-// gemv_layout.h: eight codes are a word, in the order 0 2 4 6 1 3 5 7.
-template <int kGroup>
+template <class Pieces>
 struct PieceRows {
   int64_t groups_from;
   __device__ __forceinline__ void unit(Bytes row, int u, float (&out)[kUnit]) const {
-    const int window = u / 16, in_window = u % 16, group = kGroup == 128 ? window : window * 4 + in_window / 4;
-    const auto codes = *reinterpret_cast<const uint32_t*>(row + window * 64 + in_window % 4 * 16 + in_window / 4 * 4);
-    const auto constants = *reinterpret_cast<const uint32_t*>(row + groups_from + group * 4);
-    const float d = __half2float(__ushort_as_half(static_cast<uint16_t>(constants)));
-    const int zero = static_cast<int>(constants >> 16 & 255u);
-#pragma unroll
-    for (int i = 0; i < kUnit; ++i)
-      out[i] = mul(d, wide_int(static_cast<int>(codes >> (4 * (i / 2 + i % 2 * 4)) & 15u) - zero));
+    Pieces::unit(row, groups_from, u, out);
   }
 };
 
@@ -67,91 +61,159 @@ int dequantise_as(const CudaTarget& target, const DecodedWeight& weight, int64_t
                 static_cast<int>(units), static_cast<B*>(out.data), out.stride);
 }
 
-// A block a token, four elements a thread and step: the first kHeld steps stay in registers, later ones are read again.
+// A block a token, eight elements a thread and step: the first kHeld steps stay in registers as they are, later ones
+// are read again. Registers are few, so that many rows are on their way. How many threads share a row, and so the order
+// of a sum, depends on its length and alignment alone.
 constexpr int kQuantiseThreads = 512;
-constexpr int kStep = 4, kHeld = 4;
+constexpr int kStep = 8;
 
-// The bits of |x| are in the order of sizes, NaN beyond all.
-__device__ __forceinline__ uint32_t magnitude(float x) { return __float_as_uint(x) & 0x7fffffffu; }
-
-__device__ __forceinline__ uint32_t block_max(uint32_t x, uint32_t* scratch) {
-  const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
-  x = __reduce_max_sync(0xffffffffu, x);
-  if (lane == 0) scratch[warp] = x;
-  __syncthreads();
-  return __reduce_max_sync(0xffffffffu, lane < static_cast<int>(blockDim.x) / kWarp ? scratch[lane] : 0u);
+// The larger |x|, or NaN if there is one.
+__device__ __forceinline__ float larger(float a, float b) {
+  float c;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(fabsf(b)));
+  return c;
 }
 
-__device__ __forceinline__ void store_code(uint8_t* p, float code) { *p = narrow<F8E4M3>(code).bits; }
-__device__ __forceinline__ void store_code(B* p, float code) { *p = narrow<B>(through_f8e4m3(code)); }
+// The largest of the block's, none of which is negative: their bits are in the order of sizes, NaN beyond all.
+__device__ __forceinline__ float block_max(float x, uint32_t* scratch) {
+  const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
+  const uint32_t largest = __reduce_max_sync(0xffffffffu, __float_as_uint(x));
+  if (lane == 0) scratch[warp] = largest;
+  __syncthreads();
+  return __uint_as_float(
+      __reduce_max_sync(0xffffffffu, lane < static_cast<int>(blockDim.x) / kWarp ? scratch[lane] : 0u));
+}
 
-template <class X, class Code, int kCount>
-__global__ void __launch_bounds__(kQuantiseThreads)
+// x / scale, rounded once: a product with the inverse, and what it leaves over. scale is at least 2^-23; an infinite
+// one makes 0 of finite x and NaN of infinite, as division does.
+struct Divisor {
+  float scale, inverse;
+  __device__ __forceinline__ explicit Divisor(float s) : scale(isinf(s) ? 0.f : s), inverse(1.f / s) {}
+  __device__ __forceinline__ float operator()(float x) const {
+    const float quotient = x * inverse;
+    return fmaf(fmaf(-quotient, scale, x), inverse, quotient);
+  }
+};
+
+template <int kCount>
+__device__ __forceinline__ void store_codes(B* p, const float (&codes)[kCount]) {
+  Pack<B, kCount> pack;
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) pack.value[i] = narrow<B>(through_f8e4m3(codes[i]));
+  store(p, pack);
+}
+template <int kCount>
+__device__ __forceinline__ void store_codes(uint8_t* p, const float (&codes)[kCount]) {
+  if constexpr (kCount == 1) {
+    *p = narrow<F8E4M3>(codes[0]).bits;
+  } else {
+    Pack<uint16_t, kCount / 2> pack;
+#pragma unroll
+    for (int i = 0; i < kCount; i += 2) pack.value[i / 2] = narrow_f8_pair(codes[i], codes[i + 1]);
+    store(p, pack);
+  }
+}
+
+// What was computed of these before is computed again, instead of taking registers.
+template <class P, int kHeld>
+__device__ __forceinline__ void keep_as_it_is(P (&held)[kHeld]) {
+  if constexpr (sizeof(P) >= 4) {
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i)
+#pragma unroll
+      for (int j = 0; j < static_cast<int>(sizeof(P) / 4); ++j)
+        asm volatile("" : "+r"(reinterpret_cast<uint32_t*>(&held[i])[j]));
+  }
+}
+
+// Blocks that a multiprocessor takes at least, which is what bounds registers.
+template <class X, int kHeld, bool kGain>
+constexpr int kBlocks = kGain || sizeof(X) > 2 ? 2
+                        : kHeld == 2           ? 4
+                                               : 3;
+
+template <class X, class Code, int kCount, int kHeld, bool kGain>
+__global__ void __launch_bounds__(kQuantiseThreads, kBlocks<X, kHeld, kGain>)
     quantise_kernel(const X* xs, int64_t x_stride, int k, const float* gain, float eps, Code* codes, float* scales) {
   __shared__ float scratch[kWarp];
   __shared__ uint32_t largest_of_warps[kWarp];
+  using P = Pack<X, kCount>;
   // The product behind may fetch its weights meanwhile; it waits for the end of this kernel.
   let_next_start();
   wait_for_previous();
   const X* x = xs + int64_t{blockIdx.x} * x_stride;
   const int first = static_cast<int>(threadIdx.x) * kCount, step = static_cast<int>(blockDim.x) * kCount;
-  float held[kHeld][kCount];
-  const auto read = [&](int i, float(&to)[kCount]) {
-    const auto a = load<Pack<X, kCount>>(x + i);
+  P held[kHeld];
 #pragma unroll
-    for (int j = 0; j < kCount; ++j) to[j] = widen(a.value[j]);
-  };
-  // Calls each(index, values) for all that are this thread's.
+  for (int s = 0; s < kHeld; ++s)
+    if (first + s * step < k) held[s] = load<P>(x + first + s * step);
+  // Calls each(index, pack) for all that are this thread's.
   const auto for_each = [&](auto each) {
 #pragma unroll
     for (int s = 0; s < kHeld; ++s)
       if (first + s * step < k) each(first + s * step, held[s]);
-    for (int i = first + kHeld * step; i < k; i += step) {
-      float values[kCount];
-      read(i, values);
-      each(i, values);
-    }
+    for (int i = first + kHeld * step; i < k; i += step) each(i, load<P>(x + i));
   };
-#pragma unroll
-  for (int s = 0; s < kHeld; ++s)
-    if (first + s * step < k) read(first + s * step, held[s]);
   float norm = 1;
-  if (gain != nullptr) {
+  if constexpr (kGain) {
     float squares = 0;
-    for_each([&](int, const float(&values)[kCount]) {
+    for_each([&](int, const P& pack) {
 #pragma unroll
-      for (int j = 0; j < kCount; ++j) squares = fmaf(values[j], values[j], squares);
+      for (int j = 0; j < kCount; ++j) squares = fmaf(widen(pack.value[j]), widen(pack.value[j]), squares);
     });
     norm = 1.f / sqrtf(block_sum(squares, scratch) / static_cast<float>(k) + eps);
+    keep_as_it_is(held);
   }
-  const auto value = [&](float raw, int i) { return gain != nullptr ? raw * norm * gain[i] : raw; };
-  uint32_t largest = 0;
-  for_each([&](int i, const float(&values)[kCount]) {
+  const auto values_of = [&](int i, const P& pack, float(&values)[kCount]) {
 #pragma unroll
-    for (int j = 0; j < kCount; ++j) largest = max(largest, magnitude(value(values[j], i + j)));
+    for (int j = 0; j < kCount; ++j) values[j] = widen(pack.value[j]);
+    if constexpr (kGain) {
+      const auto gains = load<Pack<float, kCount>>(gain + i);
+#pragma unroll
+      for (int j = 0; j < kCount; ++j) values[j] = values[j] * norm * gains.value[j];
+    }
+  };
+  float largest = 0;
+  for_each([&](int i, const P& pack) {
+    float values[kCount];
+    values_of(i, pack, values);
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) largest = larger(largest, values[j]);
   });
-  const float wanted = __fdiv_rn(__uint_as_float(block_max(largest, largest_of_warps)), 448.f);
+  const float wanted = __fdiv_rn(block_max(largest, largest_of_warps), 448.f);
   const float scale = wanted > 0x1p-23f || isnan(wanted) ? wanted : 0x1p-23f;
   if (threadIdx.x == 0) scales[blockIdx.x] = scale;
+  const Divisor divide(scale);
+  keep_as_it_is(held);
   Code* out = codes + int64_t{blockIdx.x} * k;
-  for_each([&](int i, const float(&values)[kCount]) {
-    Pack<Code, kCount> pack;
+  for_each([&](int i, const P& pack) {
+    float values[kCount];
+    values_of(i, pack, values);
 #pragma unroll
-    for (int j = 0; j < kCount; ++j) store_code(&pack.value[j], __fdiv_rn(value(values[j], i + j), scale));
-    store(out + i, pack);
+    for (int j = 0; j < kCount; ++j) values[j] = divide(values[j]);
+    store_codes(out + i, values);
   });
 }
 
 template <class X, class Code>
 int quantise_as(const CudaTarget& target, const CudaMatrix& x, const float* gain, float eps, const CudaMatrix& codes,
                 float* scales) {
-  const bool packed = x.cols % kStep == 0 && is_aligned(x.data, x.stride * static_cast<int64_t>(sizeof(X)),
-                                                        kStep * static_cast<int64_t>(sizeof(X)));
-  const int64_t threads = ceil_div(ceil_div(x.cols, kStep), kWarp) * kWarp;
-  return launch(
-      target, packed ? quantise_kernel<X, Code, kStep> : quantise_kernel<X, Code, 1>, static_cast<unsigned>(x.rows),
-      static_cast<unsigned>(threads < kQuantiseThreads ? threads : kQuantiseThreads), 0, static_cast<const X*>(x.data),
-      x.stride, static_cast<int>(x.cols), gain, eps, static_cast<Code*>(codes.data), scales);
+  constexpr int64_t kSize = sizeof(X);
+  const bool packed = x.cols % kStep == 0 && is_aligned(x.data, x.stride * kSize, kStep * kSize) &&
+                      is_aligned(codes.data, codes.stride * static_cast<int64_t>(sizeof(Code)), kStep * sizeof(Code)) &&
+                      is_aligned(gain, 0, kStep * 4);
+  const auto run = [&]<int kCount, int kHeld>() {
+    const int64_t threads = ceil_div(ceil_div(x.cols, kCount * kHeld), kWarp) * kWarp;
+    const auto kernel = gain != nullptr ? quantise_kernel<X, Code, kCount, kHeld, true>
+                                        : quantise_kernel<X, Code, kCount, kHeld, false>;
+    return launch(target, kernel, static_cast<unsigned>(x.rows),
+                  static_cast<unsigned>(threads < kQuantiseThreads ? threads : kQuantiseThreads), 0,
+                  static_cast<const X*>(x.data), x.stride, static_cast<int>(x.cols), gain, eps,
+                  static_cast<Code*>(codes.data), scales);
+  };
+  if (!packed) return run.template operator()<1, 2>();
+  return x.cols <= 2 * kStep * kQuantiseThreads ? run.template operator()<kStep, 2>()
+                                                : run.template operator()<kStep, 4>();
 }
 
 constexpr int kScaleThreads = 256;
@@ -195,8 +257,8 @@ int dequantise_rows(const CudaTarget& target, const DecodedWeight& weight, int64
                     const CudaMatrix& out) {
   const WeightKind kind = weight.rows.kind;
   if (weight.groups_from != 0)
-    return kind == WeightKind::kBlockW4_G128 ? dequantise_as<PieceRows<128>>(target, weight, first, scale, out)
-                                             : dequantise_as<PieceRows<32>>(target, weight, first, scale, out);
+    return dispatch_pieces(kind,
+                           [&]<class P>() { return dequantise_as<PieceRows<P>>(target, weight, first, scale, out); });
   const auto run = [&]<class W>() { return dequantise_as<NaturalRows<W>>(target, weight, first, scale, out); };
   if (kind <= WeightKind::kI8) return dispatch_floats(kind, run);
   if (kind <= WeightKind::kBlockIQ4_NL) return dispatch_blocks32(kind, run);

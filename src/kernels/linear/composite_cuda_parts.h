@@ -6,7 +6,7 @@
 
 namespace bolide::cuda {
 
-// Weights of w4_* in pieces (gemv_layout.h) instead of the checkpoint's rows; groups_from 0: they are not.
+// Weights in pieces (gemv_layout.h) instead of the checkpoint's rows; groups_from 0: they are not.
 struct DecodedWeight {
   CudaWeight rows;
   int64_t groups_from = 0;

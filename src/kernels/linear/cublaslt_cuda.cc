@@ -162,7 +162,7 @@ bool supports(const Problem& problem) {
   if constexpr (std::is_same_v<Attributes, QkvRope>)
     if (!rope::fits_cuda(op->rope.rope)) return false;
   const Work work = work_of<Attributes, kVariant>(problem);
-  const bool few = problem.in[0].at(problem.sizes)[0] <= kRowsTokensMax && w4_pieces(problem.in[1].quant) == nullptr;
+  const bool few = problem.in[0].at(problem.sizes)[0] <= kRowsTokensMax && gemv_packing(problem.in[1].quant) == nullptr;
   if (kVariant.few ? !few || work.path != Path::kRows : few && work.path == Path::kDecoded) return false;
   return supports_work(problem, work);
 }
@@ -271,8 +271,8 @@ class Composite {
       return launched(cuda::product_rows(
           target_, {weight_of(weight), x, out, vector(at_.scale), vector(at_.bias), residual, nullptr, 1}));
     cuda::DecodedWeight codes{weight_of(weight)};
-    if (w4_pieces(weight.quant) != nullptr) {
-      const W4PieceRow row = w4_piece_row(work_.k, w4_pieces_group(weight.quant));
+    if (gemv_packing(weight.quant) != nullptr) {
+      const PieceRow row = gemv_row(weight.quant, work_.k);
       codes.rows.row_bytes = row.row_bytes, codes.groups_from = row.groups_from;
     }
     const int64_t rows = work_.weight_slice(), bias_size = work_.narrows_bias() ? 2 : 4;
@@ -341,7 +341,7 @@ class Composite {
 
 // As products of few tokens have them, since a weight is packed once.
 const Packing* packing(const Problem& problem, int operand) {
-  return operand == 1 ? w4_pieces(problem.in[1].quant) : nullptr;
+  return operand == 1 ? gemv_packing(problem.in[1].quant) : nullptr;
 }
 
 // Products that differ in no more than this have the same fastest algorithm. Slices are of the same size but the last.

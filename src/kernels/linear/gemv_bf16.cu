@@ -1,7 +1,9 @@
-#include "kernels/linear/gemv_cuda.cuh"
+#include "kernels/linear/gemv_launch.cuh"
 
 namespace bolide::cuda {
 
-int gemv_bf16(const CudaTarget& target, const GemvWork& work) { return gemv_as<GemvBF16>(target, work); }
+int gemv_bf16(const CudaTarget& target, const GemvWork* works, int count) {
+  return gemv_as<GemvBF16>(target, works, count);
+}
 
 }  // namespace bolide::cuda

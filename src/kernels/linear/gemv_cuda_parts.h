@@ -15,6 +15,12 @@ enum class GemvFormat : uint8_t {
   kInt8,    // the same
   kW4G128,  // gemv_layout.h
   kW4G32,
+  kQ4_0,  // gemv_block_layout.h
+  kQ4_1,
+  kQ4_K,
+  kQ5_K,
+  kQ6_K,
+  kQ8_0,
 };
 
 struct GemvWeight {
@@ -22,7 +28,7 @@ struct GemvWeight {
   const void* codes = nullptr;
   int64_t rows = 0, k = 0;
   int64_t row_bytes = 0;    // between two rows: a multiple of 16
-  int64_t groups_from = 0;  // W4: bytes from a row's start to the constants of its groups
+  int64_t groups_from = 0;  // of pieces: bytes from a row's start to the constants of its groups
 };
 
 // x [T, K], T <= 16: RmsNorm if gain is set, product, scale, bias, then one of
@@ -36,6 +42,7 @@ struct GemvWork {
   float eps = 0;
   const float* scale = nullptr;
   const float* token_scale = nullptr;  // [T], of x as it comes in; null: 1
+  bool rounds = false;  // normalised x to codes of f8e4m3 times a scale a token: if x goes through shared memory
   const float* bias = nullptr;
   CudaMatrix residual;  // f32 or bf16; data null: none
   CudaMatrix out;       // f32 or bf16
@@ -48,18 +55,31 @@ struct GemvWork {
   const RopeParameters* rope = nullptr;
 };
 
-// True if x goes through shared memory, as a norm wants: it must fit.
+// True if x goes through shared memory, as a norm and rounding want: it must fit.
 inline constexpr int64_t kGemvSharedXMax = 64 << 10;
 inline bool gemv_shares_x(const GemvWork& work) {
-  return work.gain != nullptr || work.x.rows * work.x.cols * 2 <= kGemvSharedXMax;
+  return work.gain != nullptr || work.rounds || work.x.rows * work.x.cols * 2 <= kGemvSharedXMax;
 }
 
 int gemv(const CudaTarget& target, const GemvWork& work);
 
-// Of their formats; gemv chooses.
-int gemv_bf16(const CudaTarget& target, const GemvWork& work);
-int gemv_f8(const CudaTarget& target, const GemvWork& work);
-int gemv_int8(const CudaTarget& target, const GemvWork& work);
-int gemv_w4(const CudaTarget& target, const GemvWork& work);
+// Up to kGemvChainMost products one after the other in one kernel, as if each were launched: all of one format and
+// number of tokens, at most one of them kHeads, none of more x than kGemvChainXMax. Needs target.barriers: as many as
+// products.
+inline constexpr int kGemvChainMost = 6, kGemvChainTokensMax = 4;  // of more, products alone measured faster
+inline constexpr int64_t kGemvChainXMax = 116 << 10;
+// Formats whose chains measured faster than products alone.
+constexpr bool gemv_chains(GemvFormat format) { return format == GemvFormat::kBF16 || format == GemvFormat::kF8E4M3; }
+int gemv_chain(const CudaTarget& target, const GemvWork* works, int count);
+
+// Of their formats; gemv and gemv_chain choose.
+int gemv_bf16(const CudaTarget& target, const GemvWork* works, int count);
+int gemv_f8(const CudaTarget& target, const GemvWork* works, int count);
+int gemv_int8(const CudaTarget& target, const GemvWork* works, int count);
+int gemv_w4(const CudaTarget& target, const GemvWork* works, int count);
+int gemv_q4(const CudaTarget& target, const GemvWork* works, int count);
+int gemv_q45_k(const CudaTarget& target, const GemvWork* works, int count);
+int gemv_q6_k(const CudaTarget& target, const GemvWork* works, int count);
+int gemv_q8(const CudaTarget& target, const GemvWork* works, int count);
 
 }  // namespace bolide::cuda

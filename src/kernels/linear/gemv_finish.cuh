@@ -14,11 +14,12 @@ struct GemvArgs {
   int64_t row_bytes, groups_from;
   int rows, k, tokens;
   int pairs, pairs_block;  // of the weight, of a block
-  int segments, depth;     // of a row, and how many stages are in flight
+  int segments;            // of a row
   const void* x;
   int64_t x_stride;
   const float *gain, *scale, *token_scale, *bias;
   float eps;
+  bool rounds;  // x to codes of f8e4m3
   GemvWork::Pairs kind;
   Elementwise act;
   const void* residual;
@@ -35,6 +36,34 @@ struct GemvHeads {
   KvPools pools;
   RopeParameters rope;
 };
+
+// Products one after the other in one kernel.
+template <int kMost>
+struct GemvChain {
+  GemvArgs product[kMost];
+  GemvHeads heads;     // of the one product that has them
+  int count, depth;    // depth: stages of the ring
+  int x_bytes;         // of the largest x
+  uint32_t* barriers;  // [count]: blocks that have finished a product; the last: that have finished all
+};
+
+template <int kMost>
+__device__ __forceinline__ int gemv_count(const GemvChain<kMost>& chain) {
+  return kMost == 1 ? 1 : chain.count;
+}
+// Pairs that are this block's.
+__device__ __forceinline__ int gemv_begin(const GemvArgs& a) { return static_cast<int>(blockIdx.x) * a.pairs_block; }
+__device__ __forceinline__ int gemv_end(const GemvArgs& a) { return min(gemv_begin(a) + a.pairs_block, a.pairs); }
+
+// Adds a block to a counter, so that whoever reads its result sees what this block's threads wrote before they met.
+__device__ __forceinline__ void count_up(uint32_t* counter) {
+  asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
+}
+__device__ __forceinline__ uint32_t count_of(const uint32_t* counter) {
+  uint32_t count;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(count) : "l"(counter) : "memory");
+  return count;
+}
 
 // The two rows of pair `p` of a block that has the pairs [begin, end). kRows: the rows from 2 begin on, tile by tile,
 // the first of the pairs before the second.
@@ -56,10 +85,11 @@ __device__ __forceinline__ void gemv_rows(const GemvArgs& a, const GemvHeads& h,
   *high = *low + (i < half ? half : half_dim - half);  // what is not rotated is paired as well
 }
 
+// Past level 1: in a chain, other multiprocessors have just written it.
 __device__ __forceinline__ float gemv_residual(const GemvArgs& a, int token, int row) {
   const int64_t at = token * a.residual_stride + row;
-  return a.residual_narrow ? widen(static_cast<const __nv_bfloat16*>(a.residual)[at])
-                           : static_cast<const float*>(a.residual)[at];
+  return a.residual_narrow ? widen(__ldcg(static_cast<const __nv_bfloat16*>(a.residual) + at))
+                           : __ldcg(static_cast<const float*>(a.residual) + at);
 }
 __device__ __forceinline__ void gemv_store(const GemvArgs& a, int token, int row, float value) {
   const int64_t at = token * a.out_stride + row;

@@ -33,10 +33,17 @@ __device__ __forceinline__ uint32_t word_of(const uint4& v, int i) {
 // kWindow columns are 64 bytes of a row: 16 for each of four threads, which are kChunks pieces of 8 neighbouring k,
 // piece j at chunk_k(j, t). X: what weights and x are multiplied as; codes are multiplied as f16, which holds them
 // exactly, and x is then scaled by a power of two. kOddScale: the factor that the multiplication wants on elements 2
-// and 3 of every 4 of x. kSumScale: the factor on its sums. kGroupWords: constants of a (row, window).
+// and 3 of every 4 of x. kSumScale: the factor on its sums. kConstantBytes: constants of eight windows of a row, a
+// multiple of 16, of which a warp loads what its window wants. kXPad: elements between two tokens' x in shared memory,
+// beyond whole windows, that keep a warp's reads in different banks.
+struct GemvNoConstants {
+  __device__ __forceinline__ void read(const uint8_t*, int, int) {}
+};
 struct GemvBF16 {
   using X = __nv_bfloat16;
-  static constexpr int kWindow = 32, kChunks = 1, kGroupWords = 0, kBits = 16;
+  static constexpr int kWindow = 32, kChunks = 1, kConstantBytes = 0, kBits = 16, kXPad = 32, kBlocks = 2;
+  static constexpr bool kChains = true;
+  using Constants = GemvNoConstants;
   static constexpr float kOddScale = 1, kSumScale = 1;
   template <int kTokenTiles>
   struct Sums {};  // of x
@@ -46,7 +53,7 @@ struct GemvBF16 {
   static __device__ __forceinline__ void sum_x(Sums<kTokenTiles>&, const uint32_t (&)[kTokenTiles][4 * kChunks]) {}
   template <int kTokenTiles>
   static __device__ __forceinline__ void multiply(float (&c)[kTokenTiles][4], const uint4& a, const uint4& b,
-                                                  const uint32_t*, const uint32_t*,
+                                                  const Constants&, const Constants&,
                                                   const uint32_t (&x)[kTokenTiles][4 * kChunks],
                                                   const Sums<kTokenTiles>&) {
 #pragma unroll
@@ -86,7 +93,9 @@ struct DecodeInt8 {
 template <class Decode>
 struct GemvBytes {
   using X = __half;
-  static constexpr int kWindow = 64, kChunks = 2, kGroupWords = 0, kBits = 8;
+  static constexpr int kWindow = 64, kChunks = 2, kConstantBytes = 0, kBits = 8, kXPad = 8, kBlocks = 1;
+  static constexpr bool kChains = std::is_same_v<Decode, DecodeF8E4M3>;
+  using Constants = GemvNoConstants;
   static constexpr float kOddScale = 1, kSumScale = 1;
   template <int kTokenTiles>
   struct Sums {};
@@ -96,7 +105,7 @@ struct GemvBytes {
   static __device__ __forceinline__ void sum_x(Sums<kTokenTiles>&, const uint32_t (&)[kTokenTiles][4 * kChunks]) {}
   template <int kTokenTiles>
   static __device__ __forceinline__ void multiply(float (&c)[kTokenTiles][4], const uint4& a, const uint4& b,
-                                                  const uint32_t*, const uint32_t*,
+                                                  const Constants&, const Constants&,
                                                   const uint32_t (&x)[kTokenTiles][4 * kChunks],
                                                   const Sums<kTokenTiles>&) {
 #pragma unroll
@@ -116,12 +125,21 @@ struct GemvBytes {
 template <int kGroup>
 struct GemvW4 {
   using X = __half;
-  static constexpr int kWindow = 128, kChunks = 4, kGroupWords = 128 / kGroup, kBits = 4;
-  static constexpr int kPerGroup = 4 / kGroupWords;  // words
+  static constexpr int kWindow = 128, kChunks = 4, kGroups = 128 / kGroup, kBits = 4, kXPad = 32, kBlocks = 1;
+  static constexpr bool kChains = false;
+  static constexpr int kConstantBytes = 32 * kGroups;
+  struct Constants {
+    uint32_t group[kGroups];
+    __device__ __forceinline__ void read(const uint8_t* row, int window, int) {
+#pragma unroll
+      for (int i = 0; i < kGroups; ++i) group[i] = load<uint32_t>(row + (window * kGroups + i) * 4);
+    }
+  };
+  static constexpr int kPerGroup = 4 / kGroups;  // words
   static constexpr float kOddScale = 0x1p-4f, kSumScale = 0x1p24f;
   template <int kTokenTiles>
   struct Sums {
-    float of[kGroupWords][kTokenTiles][2];
+    float of[kGroups][kTokenTiles][2];
   };
   static __device__ __forceinline__ int chunk_k(int j, int t) { return 32 * j + 8 * t; }
 
@@ -129,7 +147,7 @@ struct GemvW4 {
   static __device__ __forceinline__ void sum_x(Sums<kTokenTiles>& sums, const uint32_t (&x)[kTokenTiles][4 * kChunks]) {
     constexpr uint32_t kOnes = 0x3c003c00u, kSixteens = 0x4c004c00u;
 #pragma unroll
-    for (int group = 0; group < kGroupWords; ++group)
+    for (int group = 0; group < kGroups; ++group)
 #pragma unroll
       for (int n = 0; n < kTokenTiles; ++n) {
         float sum[4] = {};
@@ -141,11 +159,11 @@ struct GemvW4 {
   }
   template <int kTokenTiles>
   static __device__ __forceinline__ void multiply(float (&c)[kTokenTiles][4], const uint4& a, const uint4& b,
-                                                  const uint32_t* ga, const uint32_t* gb,
+                                                  const Constants& ga, const Constants& gb,
                                                   const uint32_t (&x)[kTokenTiles][4 * kChunks],
                                                   const Sums<kTokenTiles>& sums) {
 #pragma unroll
-    for (int group = 0; group < kGroupWords; ++group) {
+    for (int group = 0; group < kGroups; ++group) {
       float sum[kTokenTiles][4] = {};
 #pragma unroll
       for (int j = group * kPerGroup; j < (group + 1) * kPerGroup; ++j)
@@ -157,7 +175,7 @@ struct GemvW4 {
             multiply_tile<X>(sum[n], va & 0x000f000fu, vb & 0x000f000fu, va & 0x00f000f0u, vb & 0x00f000f0u,
                              x[n][4 * j + 2 * s], x[n][4 * j + 2 * s + 1]);
         }
-      const float2 fa = __half22float2(halves_of(ga[group])), fb = __half22float2(halves_of(gb[group]));
+      const float2 fa = __half22float2(halves_of(ga.group[group])), fb = __half22float2(halves_of(gb.group[group]));
 #pragma unroll
       for (int n = 0; n < kTokenTiles; ++n) {
         const float x0 = sums.of[group][n][0], x1 = sums.of[group][n][1];
@@ -170,10 +188,10 @@ struct GemvW4 {
   }
 };
 
-// Elements between two tokens' x in shared memory: what keeps a warp's reads in different banks.
+// Elements from a token's x in shared memory to the next one's.
 template <class Format>
 __host__ __device__ constexpr int gemv_x_pitch(int k) {
-  return (k + Format::kWindow - 1) / Format::kWindow * Format::kWindow + (Format::kBits == 8 ? 8 : 32);
+  return (k + Format::kWindow - 1) / Format::kWindow * Format::kWindow + Format::kXPad;
 }
 
 }  // namespace bolide::cuda

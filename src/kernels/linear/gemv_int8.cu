@@ -1,7 +1,9 @@
-#include "kernels/linear/gemv_cuda.cuh"
+#include "kernels/linear/gemv_launch.cuh"
 
 namespace bolide::cuda {
 
-int gemv_int8(const CudaTarget& target, const GemvWork& work) { return gemv_as<GemvBytes<DecodeInt8>>(target, work); }
+int gemv_int8(const CudaTarget& target, const GemvWork* works, int count) {
+  return gemv_as<GemvBytes<DecodeInt8>>(target, works, count);
+}
 
 }  // namespace bolide::cuda

@@ -52,7 +52,7 @@ constexpr int64_t kHead = 4;
 template <bool kWide>
 Result<> pack(const ValueType& weight, const WeightRows& source, MutableBytes dst, Workers& workers) {
   const int64_t k = weight.last().factor, group = kWide ? 128 : 32, block = weight.quant->block_elements;
-  const W4PieceRow row = w4_piece_row(k, group);
+  const PieceRow row = w4_piece_row(k, group);
   std::atomic<int64_t> broken{-1};
   for_each_row<kWide>(weight, workers, [&](int64_t i) {
     const std::byte* from = source.row(i);
@@ -79,7 +79,7 @@ Result<> pack(const ValueType& weight, const WeightRows& source, MutableBytes ds
 template <bool kWide>
 Result<> unpack(const ValueType& weight, Bytes packed, MutableBytes rows, Workers& workers) {
   const int64_t k = weight.last().factor, group = kWide ? 128 : 32, block = weight.quant->block_elements;
-  const W4PieceRow row = w4_piece_row(k, group);
+  const PieceRow row = w4_piece_row(k, group);
   for_each_row<kWide>(weight, workers, [&](int64_t i) {
     const std::byte* from = packed.data() + i * row.row_bytes;
     std::byte* to = rows.data() + i * (k / block * weight.quant->block_bytes);

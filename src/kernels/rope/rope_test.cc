@@ -209,8 +209,9 @@ TEST(Rope, BF16OnDevice) {
   for (const RopeKind kind : {RopeKind::kFixed, RopeKind::kDynamic, RopeKind::kLong})
     for (const DType pool : {DType::kF32, DType::kBF16, DType::kF8E4M3})
       for (const auto& [dim, rotary] : {std::pair<int64_t, int64_t>{64, 64}, {80, 20}, {10, 6}, {128, 128}, {256, 256}})
-        for (const bool with_rope : {true, false})
-          check({37, 9, 3, dim, rotary, kind, pool, 16}, seed++, with_rope, DType::kBF16);
+        for (const int64_t tokens : {37, 90})
+          for (const bool with_rope : {true, false})
+            check({tokens, 9, 3, dim, rotary, kind, pool, 16}, seed++, with_rope, DType::kBF16);
 }
 
 TEST(Rope, BF16IsNearestEven) {

@@ -79,6 +79,14 @@ std::string check_kernels(std::span<const Kernel> kernels, const Case& test_case
 // On a device (its kernels instead of the lists that tests name), or back on the CPU with nullptr.
 void run_on(Device* device);
 bool runs_on_device();
+Device* tested_device();  // null: the CPU
+// On a device, under tools that make everything a hundred times slower: every `every`-th case, and none once `seconds`
+// have passed (0: no end). Those that are left out count as "left out" in `ran`.
+struct CaseSample {
+  int every = 1;
+  double seconds = 0;
+};
+void run_sample(const CaseSample& sample);
 // Skips the rest of a test that is about the CPU's kernels.
 #define BOLIDE_CPU_ONLY() \
   if (::bolide::testing::runs_on_device()) GTEST_SKIP() << "about the CPU's kernels"

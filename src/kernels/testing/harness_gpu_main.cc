@@ -1,9 +1,11 @@
 // bolide_gpu_tests: every kernel of a GPU over the cases of the CPU's tests. GoogleTest's flags work.
-//   bolide_gpu_tests [--device=N] [--gtest_filter=...]
+//   bolide_gpu_tests [--device=N] [--gtest_filter=...] [--every=N] [--seconds=N]
+// --every and --seconds check a sample of the cases (CaseSample), for tools such as compute-sanitizer.
 // Exit code 77: there is no GPU.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <string_view>
 
@@ -34,10 +36,17 @@ int print_table(bool all) {
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
   bolide::CudaOptions options;
+  bolide::testing::CaseSample sample;
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
-    if (!argument.starts_with("--device=")) return fmt::print(stderr, "unknown argument {}\n", argument), 2;
-    options.index = std::atoi(argv[i] + 9);
+    if (argument.starts_with("--device="))
+      options.index = std::atoi(argv[i] + 9);
+    else if (argument.starts_with("--every="))
+      sample.every = std::max(1, std::atoi(argv[i] + 8));
+    else if (argument.starts_with("--seconds="))
+      sample.seconds = std::max(0, std::atoi(argv[i] + 10));
+    else
+      return fmt::print(stderr, "unknown argument {}\n", argument), 2;
   }
   const auto device = bolide::make_cuda_device(options);
   if (!device) {
@@ -48,8 +57,9 @@ int main(int argc, char** argv) {
   fmt::print("{} at {}, driver for CUDA {}.{}\n", info.name, info.gpu->pci_bus_id, info.gpu->driver_version / 1000,
              info.gpu->driver_version % 1000 / 10);
   bolide::testing::run_on(device->get());
+  bolide::testing::run_sample(sample);
   const int code = RUN_ALL_TESTS();
-  const bool all = ::testing::GTEST_FLAG(filter) == "*";
+  const bool all = ::testing::GTEST_FLAG(filter) == "*" && sample.every == 1 && sample.seconds == 0;
   const int missing = print_table(all);
   return code != 0 ? code : all && missing > 0 ? 1 : 0;
 }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -169,6 +170,16 @@ void poison(const Arena& arena) {
 // The device that kernels run on and what it showed; null: the CPU, kernels of the list at hand.
 Device* device_under_test = nullptr;
 std::map<std::string_view, KernelResult> results_under_test;
+CaseSample sample_under_test;
+std::chrono::steady_clock::time_point sample_start;
+int64_t cases_under_test = 0;
+
+// The case is not of the sample.
+bool is_left_out() {
+  if (cases_under_test++ % sample_under_test.every != 0) return true;
+  const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - sample_start;
+  return sample_under_test.seconds > 0 && passed.count() > sample_under_test.seconds;
+}
 
 // Empty, or how `got` misses `expected`; `seen` keeps the largest of what was measured.
 std::string compare(std::span<const double> got, std::span<const double> expected, bool exact, const Bound& bound,
@@ -395,6 +406,10 @@ Operand random_operand(const ValueType& type, const SymbolValues& sizes, bool we
 
 std::string check_kernels(std::span<const Kernel> kernels, const Case& test_case, const Hooks& hooks,
                           std::vector<std::string>* ran) {
+  if (device_under_test != nullptr && is_left_out()) {
+    if (ran != nullptr) ran->emplace_back("left out");
+    return "";
+  }
   std::mt19937_64 random(test_case.seed);
   std::vector<Operand> operands;
   for (size_t i = 0; i < test_case.in.size(); ++i) {
@@ -433,7 +448,12 @@ std::string check_kernels(std::span<const Kernel> kernels, const Case& test_case
 }
 
 void run_on(Device* device) { device_under_test = device; }
+void run_sample(const CaseSample& sample) {
+  sample_under_test = sample;
+  sample_start = std::chrono::steady_clock::now();
+}
 bool runs_on_device() { return device_under_test != nullptr; }
+Device* tested_device() { return device_under_test; }
 const std::map<std::string_view, KernelResult>& results() { return results_under_test; }
 
 std::string check_round_trip(const Packing& packing, const Operand& weight, Workers& workers) {

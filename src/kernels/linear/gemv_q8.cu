@@ -1,0 +1,10 @@
+#include "kernels/linear/gemv_block_formats.cuh"
+#include "kernels/linear/gemv_launch.cuh"
+
+namespace bolide::cuda {
+
+int gemv_q8(const CudaTarget& target, const GemvWork* works, int count) {
+  return gemv_as<GemvQ8_0>(target, works, count);
+}
+
+}  // namespace bolide::cuda
