@@ -25,7 +25,7 @@ using nlohmann::ordered_json;
 constexpr auto kShown = kNumbers + Types<Bool>{};
 
 // The index of the input that a flag NAME=VALUE is about, and its VALUE. A model of one input needs no name.
-Result<std::pair<size_t, std::string>> split_flag(const Network& network, const std::string& flag, const char* what) {
+Result<std::pair<size_t, std::string>> split_flag(const NetworkSession& network, const std::string& flag, const char* what) {
   const auto& inputs = network.inputs();
   for (size_t i = 0; i < inputs.size(); ++i)
     if (flag.starts_with(inputs[i].name + "=")) return std::pair{i, flag.substr(inputs[i].name.size() + 1)};
@@ -38,7 +38,7 @@ Result<std::pair<size_t, std::string>> split_flag(const Network& network, const 
 }
 
 // Values for all inputs: what was given, and where `fill` says so random ones for the rest.
-Result<std::vector<AnyValue>> inputs_of(const Network& network, const NetworkFlags& flags, bool fill) {
+Result<std::vector<AnyValue>> inputs_of(const NetworkSession& network, const NetworkFlags& flags, bool fill) {
   const auto& ports = network.inputs();
   std::vector<AnyValue> values(ports.size());
   std::vector<std::string> shapes(ports.size());
@@ -122,7 +122,7 @@ Result<> run_network(const NetworkFlags& flags) {
   if (!flags.output.empty() && !flags.output.ends_with(".npz"))
     return error(Code::kInvalid, fmt::format("--output {}: expected a name that ends in .npz", flags.output));
   if (!flags.output.empty()) BOLIDE_TRY(check_output_file(flags.output));
-  BOLIDE_TRY(Network network, Network::open(flags.path, {flags.threads}));
+  BOLIDE_TRY(NetworkSession network, NetworkSession::open(flags.path, flags.threads));
   BOLIDE_TRY(std::vector<AnyValue> inputs, inputs_of(network, flags, false));
   const auto start = std::chrono::steady_clock::now();
   BOLIDE_TRY(const std::vector<AnyValue> outputs, network.run(std::move(inputs)));
@@ -156,7 +156,7 @@ Result<> run_network(const NetworkFlags& flags) {
 }
 
 Result<> bench_network(const NetworkFlags& flags) {
-  BOLIDE_TRY(Network network, Network::open(flags.path, {flags.threads}));
+  BOLIDE_TRY(NetworkSession network, NetworkSession::open(flags.path, flags.threads));
   BOLIDE_TRY(const std::vector<AnyValue> inputs, inputs_of(network, flags, true));
   constexpr int kRepeat = 50;
   const int repeat = flags.repeat > 0 ? flags.repeat : kRepeat;
@@ -207,7 +207,7 @@ Result<> bench_network(const NetworkFlags& flags) {
 }
 
 Result<> profile_network(const NetworkFlags& flags) {
-  BOLIDE_TRY(Network network, Network::open(flags.path, {flags.threads}));
+  BOLIDE_TRY(NetworkSession network, NetworkSession::open(flags.path, flags.threads));
   BOLIDE_TRY(const std::vector<AnyValue> inputs, inputs_of(network, flags, true));
   struct Row {
     std::string op, shape;
