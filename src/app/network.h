@@ -47,7 +47,7 @@ class NetworkSession {
   // A model with the one session that uses it.
   static Result<NetworkSession> open(const std::filesystem::path& path, int threads);
 
-  const NetworkModel& model() const { return *model_; }
+  const std::shared_ptr<const NetworkModel>& shared_model() const { return model_; }
   const std::vector<OnnxProgram::Port>& inputs() const { return model_->inputs(); }
   const std::vector<OnnxProgram::Port>& outputs() const { return model_->outputs(); }
   const DeviceInfo& device() const { return device_->info(); }
@@ -74,6 +74,9 @@ std::string to_string(const OnnxType& type);
 // A value for an input, as people give it:
 //   FILE.npy, FILE.npz (the array of the input's name) or FILE.npz:ARRAY, FILE.json, [[1, 2], [3, 4]] or a bare number
 //   or text, random or random:1x3x224x224 (seeded; symbolic dims that are not given are 1)
-Result<AnyValue> network_input(const OnnxProgram::Port& port, std::string_view text, uint64_t seed);
+//   FILE.jpg, .png or .bmp, with options (image_input.h)
+// `note`: what was done to a photo, else untouched.
+Result<AnyValue> network_input(const OnnxProgram::Port& port, std::string_view text, uint64_t seed,
+                               std::string* note = nullptr);
 
 }  // namespace bolide
