@@ -229,6 +229,7 @@ class Network {
   Expected<NamedArrays> run(const NamedArrays& inputs, const NamedArrays& memories = {}) const;
 
  private:
+  friend class Session;
   struct Impl;
   explicit Network(std::shared_ptr<Impl> impl);
 
