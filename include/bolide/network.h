@@ -152,9 +152,9 @@ struct Port {
     std::string symbol;  // a name for "any": dims of one name agree
   };
   std::string name;
-  ElementType type = ElementType::kNone;   // kNone: not a tensor (a sequence, an optional), or not stated
-  std::optional<std::vector<Dim>> dims;    // nullopt: any number of them
-  std::string text;                        // for people: "f32[N,3,224,224]", "sequence of i64[?]"
+  ElementType type = ElementType::kNone;  // kNone: not a tensor (a sequence, an optional), or not stated
+  std::optional<std::vector<Dim>> dims;   // nullopt: any number of them
+  std::string text;                       // for people: "f32[N,3,224,224]", "sequence of i64[?]"
 };
 
 // One execution of a node whose operator the program has added.
@@ -162,8 +162,8 @@ class OperatorCall {
  public:
   virtual ~OperatorCall() = default;
 
-  virtual size_t inputs() const = 0;                // as the node lists them, absent ones too
-  virtual const Array& input(size_t i) const = 0;   // none: absent, not there, or no tensor
+  virtual size_t inputs() const = 0;               // as the node lists them, absent ones too
+  virtual const Array& input(size_t i) const = 0;  // none: absent, not there, or no tensor
   virtual size_t outputs() const = 0;
   // Output i, to be written through mutate: contents are arbitrary, texts empty. kInvalid: a dim is negative, or there
   // is no output i; kOutOfMemory: too large.

@@ -13,10 +13,11 @@ namespace {
 
 // By ElementType.
 constexpr DType kDTypes[] = {
-    DType::kNone,       DType::kF64,        DType::kF32,    DType::kF16,    DType::kBF16, DType::kF8E4M3, DType::kF8E5M2,
-    DType::kF8E4M3FNUZ, DType::kF8E5M2FNUZ, DType::kF8E8M0, DType::kF4E2M1, DType::kI64,  DType::kI32,    DType::kI16,
-    DType::kI8,         DType::kI4,         DType::kI2,     DType::kU64,    DType::kU32,  DType::kU16,    DType::kU8,
-    DType::kU4,         DType::kU2,         DType::kBool,   DType::kString,
+    DType::kNone,   DType::kF64,    DType::kF32,        DType::kF16,        DType::kBF16,
+    DType::kF8E4M3, DType::kF8E5M2, DType::kF8E4M3FNUZ, DType::kF8E5M2FNUZ, DType::kF8E8M0,
+    DType::kF4E2M1, DType::kI64,    DType::kI32,        DType::kI16,        DType::kI8,
+    DType::kI4,     DType::kI2,     DType::kU64,        DType::kU32,        DType::kU16,
+    DType::kU8,     DType::kU4,     DType::kU2,         DType::kBool,       DType::kString,
 };
 static_assert(std::size(kDTypes) == static_cast<size_t>(ElementType::kString) + 1);
 

@@ -44,8 +44,8 @@ Result<size_t> place_of(const std::vector<Port>& ports, const std::string& name,
   if (found != ports.end()) return static_cast<size_t>(found - ports.begin());
   std::string names;
   for (const Port& port : ports) names += fmt::format("{}{} {}", names.empty() ? "" : ", ", port.name, port.text);
-  return error(Code::kNotFound,
-               fmt::format("the network has no {} {:.200}; it has {:.1000}", what, name, names.empty() ? "none" : names));
+  return error(Code::kNotFound, fmt::format("the network has no {} {:.200}; it has {:.1000}", what, name,
+                                            names.empty() ? "none" : names));
 }
 
 // One run: what the caller gave, in the network's order.
@@ -89,7 +89,8 @@ class Run {
         return error(Code::kInvalid, fmt::format("memory for output {} {}", memory.name, what));
       };
       if (memories_[place]) return refuse("is given twice");
-      if (!ArrayAccess::is_writable(memory.array)) return refuse("is read only: Array::memory makes what can be written");
+      if (!ArrayAccess::is_writable(memory.array))
+        return refuse("is read only: Array::memory makes what can be written");
       if (auto fine = to_tensor(memory.array); !fine) return refuse(fine.error().text);
       const Port& port = outputs_[place];
       if (port.type != ElementType::kNone && port.type != memory.array.type())

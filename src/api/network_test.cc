@@ -26,9 +26,8 @@ class NetworkTest : public ::testing::Test {
                {onnx_port("sum", kOnnxFloat, {"N", "3"}), onnx_port("same", kOnnxFloat, {"N", "3"}),
                 onnx_port("scaled", kOnnxFloat, {"N", "3"})});
     options_.threads = 1;
-    options_.operators.push_back({.domain = "example", .name = "Scale", .run = [this](OperatorCall& call) {
-                                    return scale(call);
-                                  }});
+    options_.operators.push_back(
+        {.domain = "example", .name = "Scale", .run = [this](OperatorCall& call) { return scale(call); }});
   }
 
   Status scale(OperatorCall& call) const {
@@ -134,13 +133,16 @@ TEST_F(NetworkTest, SharesTheCallersMemoryBothWays) {
   std::vector<float> sum(6), scaled(8, -1.0f), same(6);
   const void* seen = nullptr;
   const void* made = nullptr;
-  options_.operators = {{.domain = "example", .name = "Scale", .run = [&](OperatorCall& call) {
-                           seen = call.input(0).data();
-                           auto output = call.output(0, ElementType::kF32, call.input(0).dims());
-                           made = output->data();
-                           std::ranges::copy(call.input(0).as<float>(), output->mutate<float>().begin());
-                           return Status{};
-                         }},
+  options_.operators = {{.domain = "example",
+                         .name = "Scale",
+                         .run =
+                             [&](OperatorCall& call) {
+                               seen = call.input(0).data();
+                               auto output = call.output(0, ElementType::kF32, call.input(0).dims());
+                               made = output->data();
+                               std::ranges::copy(call.input(0).as<float>(), output->mutate<float>().begin());
+                               return Status{};
+                             }},
                         {.domain = "ai.onnx", .name = "Identity", .run = [&](OperatorCall& call) {
                            EXPECT_EQ(call.input(0).data(), a.data());
                            auto output = call.output(0, ElementType::kF32, {0});
@@ -203,7 +205,8 @@ TEST_F(NetworkTest, RefusesWhatDoesNotFitAndGoesOn) {
                  {"output sum", "[2, 3]", "5 elements"});
   expect_refused(run({good_a, good_b}, {{"sum", Array::memory<int64_t>(integers)}}), StatusCode::kInvalid,
                  {"output sum", "i64", "f32[N,3]"});
-  expect_refused(run({good_a, good_b}, {{"summe", Array::memory<float>(sum)}}), StatusCode::kNotFound, {"output summe"});
+  expect_refused(run({good_a, good_b}, {{"summe", Array::memory<float>(sum)}}), StatusCode::kNotFound,
+                 {"output summe"});
   expect_refused(run({good_a, good_b}, {{"sum", good_a.array}}), StatusCode::kInvalid, {"read only"});
   expect_refused(run({good_a, good_b}, {{"sum", Array::memory<float>(a)}}), StatusCode::kInvalid, {"overlaps"});
   a[0] = 1e7f;
@@ -245,9 +248,8 @@ TEST(Network, TextsGoInAndOut) {
   ASSERT_TRUE(network) << network.status().message;
   const std::vector<std::string> x = {"fire", ""}, y = {"ball", "bolide"};
   std::vector<std::string> z(3, "old");
-  const auto outputs = network->run(
-      {{"x", Array::view<std::string>(x, {2})}, {"y", Array::view<std::string>(y, {2})}},
-      {{"z", Array::memory<std::string>(z)}});
+  const auto outputs = network->run({{"x", Array::view<std::string>(x, {2})}, {"y", Array::view<std::string>(y, {2})}},
+                                    {{"z", Array::memory<std::string>(z)}});
   ASSERT_TRUE(outputs) << outputs.status().message;
   EXPECT_EQ(z, (std::vector<std::string>{"fireball", "bolide", "old"}));
   EXPECT_EQ((*outputs)[0].array.as<std::string>()[0], "fireball");

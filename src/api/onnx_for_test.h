@@ -47,9 +47,10 @@ enum OnnxElement : int64_t { kOnnxFloat = 1, kOnnxInt64 = 7, kOnnxString = 8 };
 inline ProtoText onnx_port(std::string_view name, OnnxElement element, const std::vector<std::string>& dims) {
   ProtoText shape;
   for (const std::string& dim : dims)
-    shape.message(1, dim[0] >= '0' && dim[0] <= '9' ? ProtoText().integer(1, std::stoll(dim)) : ProtoText().text(2, dim));
-  return ProtoText().text(1, name).message(
-      2, ProtoText().message(1, ProtoText().integer(1, element).message(2, shape)));
+    shape.message(1,
+                  dim[0] >= '0' && dim[0] <= '9' ? ProtoText().integer(1, std::stoll(dim)) : ProtoText().text(2, dim));
+  return ProtoText().text(1, name).message(2,
+                                           ProtoText().message(1, ProtoText().integer(1, element).message(2, shape)));
 }
 
 inline ProtoText onnx_node(std::string_view op, const std::vector<std::string>& in, const std::vector<std::string>& out,
@@ -63,8 +64,8 @@ inline ProtoText onnx_node(std::string_view op, const std::vector<std::string>& 
 }
 
 // Operator set 20 of ai.onnx, 1 of "example".
-inline void write_onnx(const std::string& path, const std::vector<ProtoText>& nodes, const std::vector<ProtoText>& inputs,
-                       const std::vector<ProtoText>& outputs) {
+inline void write_onnx(const std::string& path, const std::vector<ProtoText>& nodes,
+                       const std::vector<ProtoText>& inputs, const std::vector<ProtoText>& outputs) {
   ProtoText graph;
   for (const ProtoText& node : nodes) graph.message(1, node);
   graph.text(2, "graph");

@@ -32,7 +32,8 @@ class Call final : public OperatorCall {
       return Status{StatusCode::kInvalid, fmt::format("there is no output {}: the node has {}", i, made_.size())};
     if (type == ElementType::kNone) return Status{StatusCode::kInvalid, fmt::format("output {} of no type", i)};
     if (dims.size() > kRankMax)
-      return Status{StatusCode::kUnsupported, fmt::format("output {} of {} dims, at most {} can be", i, dims.size(), kRankMax)};
+      return Status{StatusCode::kUnsupported,
+                    fmt::format("output {} of {} dims, at most {} can be", i, dims.size(), kRankMax)};
     auto tensor = context_.make(i, to_dtype(type), Shape(dims)).context(fmt::format("output {}", i));
     if (!tensor) return to_status(std::move(tensor).error());
     made_[i] = true;

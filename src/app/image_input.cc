@@ -71,8 +71,7 @@ Result<> parse_wish(std::string_view key, std::string_view value, Wishes& wishes
     if (!parse_number(value.substr(0, x), &wishes.width) ||
         !parse_number(value.substr(std::min(x + 1, value.size())), &wishes.height) || wishes.width < 1 ||
         wishes.height < 1 || wishes.width > kImageSideMax || wishes.height > kImageSideMax)
-      return error(Code::kInvalid,
-                   fmt::format("{:.40}: expected WIDTHxHEIGHT, each at most {}", value, kImageSideMax));
+      return error(Code::kInvalid, fmt::format("{:.40}: expected WIDTHxHEIGHT, each at most {}", value, kImageSideMax));
   } else if (key == "mean") {
     BOLIDE_TRY(wishes.mean, parse_numbers(value));
   } else if (key == "scale") {
@@ -121,8 +120,8 @@ Result<Place> place_of(const OnnxProgram::Port& port, const Wishes& wishes) {
   } else if (may_be_channels(begin) || may_be_channels(begin + 2)) {
     place.channels_last = !may_be_channels(begin);
   } else {
-    return error(Code::kInvalid, fmt::format("{} does not show where channels are: say :layout=nchw or nhwc",
-                                             to_string(port.type)));
+    return error(Code::kInvalid,
+                 fmt::format("{} does not show where channels are: say :layout=nchw or nhwc", to_string(port.type)));
   }
   if (begin == 1 && dims[0].value.value_or(1) != 1)
     return error(Code::kInvalid, fmt::format("{} is a batch, and a photo is one", to_string(port.type)));
@@ -130,11 +129,12 @@ Result<Place> place_of(const OnnxProgram::Port& port, const Wishes& wishes) {
   place.height = dims[place.channels_last ? begin : begin + 1].value;
   place.width = dims[place.channels_last ? begin + 1 : begin + 2].value;
   if (place.channels.has_value() && *place.channels != 1 && *place.channels != 3)
-    return error(Code::kInvalid, fmt::format("{} has {} channels, expected 1 or 3", to_string(port.type),
-                                             *place.channels));
+    return error(Code::kInvalid,
+                 fmt::format("{} has {} channels, expected 1 or 3", to_string(port.type), *place.channels));
   for (const auto& side : {place.width, place.height})
     if (side.has_value() && (*side < 1 || *side > kImageSideMax))
-      return error(Code::kInvalid, fmt::format("{}: an image's sides are 1 to {}", to_string(port.type), kImageSideMax));
+      return error(Code::kInvalid,
+                   fmt::format("{}: an image's sides are 1 to {}", to_string(port.type), kImageSideMax));
   return place;
 }
 
@@ -237,13 +237,12 @@ Result<Tensor> image_input(const OnnxProgram::Port& port, std::string_view text,
     return {};
   }));
   if (note != nullptr)
-    *note = fmt::format("{}: {}x{} pixels{}, {}, {}, (pixel - {}) * {} as {}{}", path, image.width, image.height,
-                        width == image.width && height == image.height
-                            ? std::string(" as they are")
-                            : fmt::format(" resized to {}x{} (bilinear)", width, height),
-                        kOrders[static_cast<size_t>(order)], place.channels_last ? "nhwc" : "nchw",
-                        numbers_text(wishes.mean), numbers_text(wishes.scale), to_string(dtype),
-                        to_string(tensor.shape()));
+    *note = fmt::format(
+        "{}: {}x{} pixels{}, {}, {}, (pixel - {}) * {} as {}{}", path, image.width, image.height,
+        width == image.width && height == image.height ? std::string(" as they are")
+                                                       : fmt::format(" resized to {}x{} (bilinear)", width, height),
+        kOrders[static_cast<size_t>(order)], place.channels_last ? "nhwc" : "nchw", numbers_text(wishes.mean),
+        numbers_text(wishes.scale), to_string(dtype), to_string(tensor.shape()));
   return tensor;
 }
 

@@ -31,8 +31,7 @@ OnnxProgram::Port port_of(int64_t element, std::vector<int64_t> dims) {
   port.type.kind = OnnxType::Kind::kTensor;
   port.type.element = element;
   port.type.dims.emplace();
-  for (const int64_t dim : dims)
-    port.type.dims->push_back(dim < 0 ? OnnxDim{std::nullopt, "N"} : OnnxDim{dim, {}});
+  for (const int64_t dim : dims) port.type.dims->push_back(dim < 0 ? OnnxDim{std::nullopt, "N"} : OnnxDim{dim, {}});
   return port;
 }
 

@@ -21,8 +21,8 @@ bool is_network(const std::filesystem::path& path);
 
 class NetworkModel {
  public:
-  // Errors are for the user: file, node, what is wrong. `added`: ops of the program's own (open_onnx), which must outlive
-  // the model.
+  // Errors are for the user: file, node, what is wrong. `added`: ops of the program's own (open_onnx), which must
+  // outlive the model.
   static Result<std::shared_ptr<const NetworkModel>> open(const std::filesystem::path& path,
                                                           std::span<const OpDef> added = {});
 

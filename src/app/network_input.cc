@@ -151,7 +151,9 @@ Result<Tensor> read_input(const OnnxProgram::Port& port, std::string_view text, 
     if (dtype != DType::kString)
       return error(
           Code::kInvalid,
-          fmt::format("'{:.60}' is no .npy, .npz, .json, .jpg, .png or .bmp file, no list of numbers, and not random[:SHAPE]", text));
+          fmt::format(
+              "'{:.60}' is no .npy, .npz, .json, .jpg, .png or .bmp file, no list of numbers, and not random[:SHAPE]",
+              text));
     value = content;
   }
   return from_json(value, dtype);

@@ -275,8 +275,7 @@ void add_bench(CLI::App& app, Outcome& outcome, const Version& version) {
   add_options(*command, bench_options);
   command->add_option("--shape", flags->shapes, "ONNX: NAME=1x3x224x224 for inputs of other sizes (may be repeated)")
       ->allow_extra_args(false);
-  command
-      ->add_option("--input", flags->inputs, "ONNX: NAME=VALUE as run takes it (may be repeated); others are random")
+  command->add_option("--input", flags->inputs, "ONNX: NAME=VALUE as run takes it (may be repeated); others are random")
       ->allow_extra_args(false);
   const auto model = bind_options(flags->model, kModelOptions);
   add_options(*command, model, "Model");

@@ -130,7 +130,9 @@ void add_compare(CLI::App& app, Outcome& outcome) {
   command->add_option("model", flags->path, "an .onnx file")->required();
   const auto own = bind_options(*flags, kOptions);
   add_options(*command, own);
-  command->add_option("--input", flags->inputs, "NAME=FILE.npy, .npz, .json, .jpg or .png, a list or random (may be repeated)")
+  command
+      ->add_option("--input", flags->inputs,
+                   "NAME=FILE.npy, .npz, .json, .jpg or .png, a list or random (may be repeated)")
       ->allow_extra_args(false);
   command->add_option("--shape", flags->shapes, "NAME=1x3x224x224 for random inputs (may be repeated)")
       ->allow_extra_args(false);

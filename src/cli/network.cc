@@ -25,7 +25,8 @@ using nlohmann::ordered_json;
 constexpr auto kShown = kNumbers + Types<Bool>{};
 
 // The index of the input that a flag NAME=VALUE is about, and its VALUE. A model of one input needs no name.
-Result<std::pair<size_t, std::string>> split_flag(const NetworkSession& network, const std::string& flag, const char* what) {
+Result<std::pair<size_t, std::string>> split_flag(const NetworkSession& network, const std::string& flag,
+                                                  const char* what) {
   const auto& inputs = network.inputs();
   for (size_t i = 0; i < inputs.size(); ++i)
     if (flag.starts_with(inputs[i].name + "=")) return std::pair{i, flag.substr(inputs[i].name.size() + 1)};

@@ -173,7 +173,8 @@ Result<NetworkComparison> compare_networks(NetworkSession& network, NetworkSessi
   start = Clock::now();
   BOLIDE_TRY(const auto got, network.run(inputs, &observer));
   comparison.ms = ms_since(start) - comparing_ms;
-  comparison.nodes_only_there = std::count_if(kept.begin(), kept.end(), [](const auto& one) { return !one.second.seen; });
+  comparison.nodes_only_there =
+      std::count_if(kept.begin(), kept.end(), [](const auto& one) { return !one.second.seen; });
 
   for (size_t i = 0; i < got.size(); ++i) {
     const std::string& name = network.outputs()[i].name;

@@ -36,8 +36,8 @@ struct NetworkComparison {
   double ms = 0, reference_ms = 0;  // of the runs that were compared; each follows one that was not
 };
 
-// Inputs in the order of network.inputs(); the reference's are found by name. All values of the reference's run are kept
-// in memory until the end. kInvalid: the reference has another input, or no output of the same name.
+// Inputs in the order of network.inputs(); the reference's are found by name. All values of the reference's run are
+// kept in memory until the end. kInvalid: the reference has another input, or no output of the same name.
 Result<NetworkComparison> compare_networks(NetworkSession& network, NetworkSession& reference,
                                            const std::vector<AnyValue>& inputs);
 

@@ -35,9 +35,8 @@ Result<Image> parse_image(Bytes file, const std::string& label) {
   if (stbi_info_from_memory(bytes, size, &width, &height, &channels) == 0) return broken();
   if (width < 1 || height < 1 || width > kImageSideMax || height > kImageSideMax ||
       int64_t{width} * height > kImagePixelsMax)
-    return error(Code::kUnsupported,
-                 fmt::format("{}: an image of {}x{} pixels: sides may have {}, the whole {}", label, width, height,
-                             kImageSideMax, kImagePixelsMax));
+    return error(Code::kUnsupported, fmt::format("{}: an image of {}x{} pixels: sides may have {}, the whole {}", label,
+                                                 width, height, kImageSideMax, kImagePixelsMax));
   const std::unique_ptr<stbi_uc, void (*)(void*)> pixels(
       stbi_load_from_memory(bytes, size, &width, &height, &channels, 3), stbi_image_free);
   if (pixels == nullptr) return broken();

@@ -73,7 +73,7 @@ class RunContext {
 
   const Attributes& attributes() const { return attributes_; }
   int64_t version() const { return version_; }  // of the operator set that the node's domain has in its model
-  const void* state() const { return state_; }    // OpDef::state
+  const void* state() const { return state_; }  // OpDef::state
   Workers& workers() const { return workers_; }
   TensorPool& pool() const { return pool_; }
 
@@ -120,7 +120,7 @@ struct OpDef {
   std::string_view name;
   int64_t since = 1;  // the first version of the operator set that means this row; a later row of the name ends it
   Result<> (*run)(RunContext&) = nullptr;
-  bool pure = true;  // the same inputs give the same outputs: may be folded
+  bool pure = true;             // the same inputs give the same outputs: may be folded
   const void* state = nullptr;  // of an op that a program has added: what its run finds in the context
 };
 

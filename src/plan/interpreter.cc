@@ -12,7 +12,7 @@ struct Interpreter::Program {
   struct Step {
     NodeId node = -1;
     const Generic* op = nullptr;
-    std::vector<ValueId> last;      // of values that nothing reads afterwards
+    std::vector<ValueId> last;    // of values that nothing reads afterwards
     std::vector<size_t> results;  // of each of the node's outputs: which of the graph's it is; empty: none is
     std::vector<std::unique_ptr<Program>> bodies;
   };
