@@ -76,7 +76,8 @@ file:/etc/ssl/certs/ca-certificates.crt ca-certificates" ;;
     test) echo "module:gtest libgtest-dev
 command:python3 python3
 command:nm binutils
-command:ccache ccache" ;;
+command:ccache ccache
+file:/usr/include/onnx/backend/test/data/node libonnx-testdata" ;;
     clang) echo "command:clang++-19 clang-19
 command:clang-tidy-19 clang-tidy-19
 command:clang-format-19 clang-format-19

@@ -119,6 +119,15 @@ Result<> map_float_rows(RunContext& c, FunctionRef<void(const float*, float*, in
   });
 }
 
+Result<Tensor> combine_rows(RunContext& c, const Tensor& a, const Tensor& b, DType result, CombineRows rows) {
+  BOLIDE_TRY(const Shape shape, broadcast(a.shape(), b.shape()));
+  BOLIDE_TRY(Tensor out, c.scratch(result, shape));
+  std::byte* const to = out.mutable_data();
+  for_each_piece(walk_of(shape, {&a.shape(), &b.shape()}), c.workers(),
+                 [&](const Piece& piece) { rows(a.data(), b.data(), to, piece); });
+  return out;
+}
+
 Result<Operands> operands_of(RunContext& c) {
   BOLIDE_TRY(const Tensor* a, c.tensor(0));
   BOLIDE_TRY(const Tensor* b, c.tensor(1));

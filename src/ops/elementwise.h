@@ -51,49 +51,60 @@ Result<> map_floats(RunContext& c, F f) {
       [&](const double* x, double* y, int64_t n) { rows(x, y, n); });
 }
 
-// out[i] = f(a[i], b[i]) over the shape that a and b broadcast to. Elements are of A, B and R as tensors hold them; f
-// takes and gives their wide types. b is of B: the caller has checked.
+// Computes one piece from the first elements of a, b and the output.
+using CombineRows = FunctionRef<void(const std::byte* a, const std::byte* b, std::byte* out, const Piece& piece)>;
+// A tensor of type `result` over the shape that a and b broadcast to.
+Result<Tensor> combine_rows(RunContext& c, const Tensor& a, const Tensor& b, DType result, CombineRows rows);
+
 template <class A, class B, class R, class F>
-Result<Tensor> combine_as(RunContext& c, const Tensor& a, const Tensor& b, F f) {
-  BOLIDE_TRY(const Shape shape, broadcast(a.shape(), b.shape()));
-  BOLIDE_TRY(Tensor out, c.scratch(kDTypeOf<R>, shape));
-  const A* const from_a = a.as<A>().data();
-  const B* const from_b = b.as<B>().data();
-  R* const to = out.mutate<R>().data();
-  const auto one = [&f](A x, B y) { return narrow<R>(f(widen(x), widen(y))); };
-  for_each_piece(walk_of(shape, {&a.shape(), &b.shape()}), c.workers(), [&](const Piece& p) {
-    const A* const x = from_a + p.in[0];
-    const B* const y = from_b + p.in[1];
-    R* const z = to + p.out;
-    const int64_t sx = p.step[0], sy = p.step[1];
-    if constexpr (std::same_as<A, float>) {  // the one worth three loops
-      if (sx == 1 && sy == 1) {
-        for (int64_t i = 0; i < p.n; ++i) z[i] = one(x[i], y[i]);
-        return;
-      }
-      if (sx == 1) {
-        const B only = y[0];
-        for (int64_t i = 0; i < p.n; ++i) z[i] = one(x[i], only);
-        return;
-      }
+void combine_piece(const F& f, const std::byte* a, const std::byte* b, std::byte* out, const Piece& p) {
+  const A* const x = reinterpret_cast<const A*>(a) + p.in[0];
+  const B* const y = reinterpret_cast<const B*>(b) + p.in[1];
+  R* const z = reinterpret_cast<R*>(out) + p.out;
+  const int64_t sx = p.step[0], sy = p.step[1];
+  const auto one = [&f](A v, B w) { return narrow<R>(f(widen(v), widen(w))); };
+  if constexpr (std::same_as<A, float>) {  // the one worth three loops
+    if (sx == 1 && sy == 1) {
+      for (int64_t i = 0; i < p.n; ++i) z[i] = one(x[i], y[i]);
+      return;
     }
-    for (int64_t i = 0; i < p.n; ++i) z[i] = one(x[i * sx], y[i * sy]);
-  });
-  return out;
+    if (sx == 1) {
+      const B only = y[0];
+      for (int64_t i = 0; i < p.n; ++i) z[i] = one(x[i], only);
+      return;
+    }
+  }
+  for (int64_t i = 0; i < p.n; ++i) z[i] = one(x[i * sx], y[i * sy]);
 }
 
-// The same for tensors of one type out of a list. R: the type of the result's elements, void for the inputs' own.
+// out[i] = f(a[i], b[i]) over the shape that a and b broadcast to. Elements are of A, B and R as tensors hold them; f
+// takes and gives their wide types. a is of A and b of B: the caller has checked.
+template <class A, class B, class R, class F>
+Result<Tensor> combine_as(RunContext& c, const Tensor& a, const Tensor& b, F f) {
+  return combine_rows(c, a, b, kDTypeOf<R>,
+                      [&f](const std::byte* x, const std::byte* y, std::byte* z, const Piece& piece) {
+                        combine_piece<A, B, R>(f, x, y, z, piece);
+                      });
+}
+
+// The same for tensors of one type out of a list. R: the type of the result's elements, void for the inputs' own. Per
+// type there is one function of loops alone: sanitizers take minutes over more.
 template <class R, class... T, class F>
 Result<Tensor> combine(RunContext& c, Types<T...> types, const Tensor& a, const Tensor& b, F f) {
   if (a.dtype() != b.dtype())
     return error(Code::kInvalid,
                  fmt::format("inputs of {} and {}: expected one type", to_string(a.dtype()), to_string(b.dtype())));
-  Tensor out;
+  void (*piece_of)(const F&, const std::byte*, const std::byte*, std::byte*, const Piece&) = nullptr;
+  DType result = DType::kNone;
   BOLIDE_TRY(dispatch(types, a.dtype(), "input 0", [&]<class X>() -> Result<> {
-    BOLIDE_TRY(out, (combine_as<X, X, std::conditional_t<std::is_void_v<R>, X, R>>(c, a, b, f)));
+    using Out = std::conditional_t<std::is_void_v<R>, X, R>;
+    piece_of = combine_piece<X, X, Out, F>, result = kDTypeOf<Out>;
     return {};
   }));
-  return out;
+  return combine_rows(c, a, b, result,
+                      [&f, piece_of](const std::byte* x, const std::byte* y, std::byte* z, const Piece& piece) {
+                        piece_of(f, x, y, z, piece);
+                      });
 }
 
 // Inputs 0 and 1 of a binary op, the second shaped so that numpy's rule of broadcasting does what sets of operators
