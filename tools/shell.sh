@@ -67,6 +67,7 @@ module:libpcre2-8 libpcre2-dev
 module:libutf8proc libutf8proc-dev
 module:liblzma liblzma-dev
 module:zlib zlib1g-dev
+file:/usr/include/stb/stb_image.h libstb-dev
 module:CLI11 libcli11-dev
 module:libedit libedit-dev" ;;
     model) echo "command:python3 python3

@@ -48,26 +48,38 @@ std::string to_string(const OnnxType& type) {
   return text + ']';
 }
 
-Result<Network> Network::open(const std::filesystem::path& path, const NetworkOptions& options) {
+Result<std::shared_ptr<const NetworkModel>> NetworkModel::open(const std::filesystem::path& path,
+                                                               std::span<const OpDef> added) {
   const auto start = std::chrono::steady_clock::now();
-  Network network;
-  BOLIDE_TRY(network.device_, make_cpu_device(options.threads, std::nullopt));
-  BOLIDE_TRY(network.stream_, network.device_->make_stream());
-  BOLIDE_TRY(OnnxProgram program, open_onnx(path));
-  network.program_ = std::make_unique<OnnxProgram>(std::move(program));
-  BOLIDE_TRY(Interpreter interpreter, Interpreter::make(network.program_->graph));
-  network.interpreter_ = std::make_unique<Interpreter>(std::move(interpreter));
-  network.load_ms_ = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-  return network;
+  const std::shared_ptr<NetworkModel> model(new NetworkModel);
+  BOLIDE_TRY(model->program_, open_onnx(path, added));
+  BOLIDE_TRY(Interpreter interpreter, Interpreter::make(model->program_.graph));
+  model->interpreter_ = std::make_unique<Interpreter>(std::move(interpreter));
+  model->load_ms_ = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  return std::shared_ptr<const NetworkModel>(model);
 }
 
-Result<std::vector<AnyValue>> Network::run(std::vector<AnyValue> given, const GeneralObserver* observer) {
+Result<NetworkSession> NetworkSession::make(std::shared_ptr<const NetworkModel> model, int threads) {
+  NetworkSession session;
+  session.model_ = std::move(model);
+  BOLIDE_TRY(session.device_, make_cpu_device(threads, std::nullopt));
+  BOLIDE_TRY(session.stream_, session.device_->make_stream());
+  return session;
+}
+
+Result<NetworkSession> NetworkSession::open(const std::filesystem::path& path, int threads) {
+  BOLIDE_TRY(auto model, NetworkModel::open(path));
+  return make(std::move(model), threads);
+}
+
+Result<std::vector<AnyValue>> NetworkSession::run(std::vector<AnyValue> given, const GeneralObserver* observer,
+                                                  std::span<const OutputMemory> memories) {
   if (given.size() != inputs().size())
     return error(Code::kInvalid, fmt::format("{} values for a model of {} inputs", given.size(), inputs().size()));
   for (size_t i = 0; i < given.size(); ++i) {
     BOLIDE_TRY(check(inputs()[i], given[i]));
   }
-  return interpreter_->run(std::move(given), stream_->workers(), pool_, observer);
+  return model_->interpreter().run(std::move(given), stream_->workers(), pool_, observer, memories);
 }
 
 }  // namespace bolide

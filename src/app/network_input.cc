@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "app/image_input.h"
 #include "app/network.h"
 #include "base/file.h"
 #include "formats/npy.h"
@@ -117,8 +118,9 @@ Result<Tensor> random_input(DType dtype, const Shape& shape, uint64_t seed) {
   return tensor;
 }
 
-Result<Tensor> read_input(const OnnxProgram::Port& port, std::string_view text, uint64_t seed) {
+Result<Tensor> read_input(const OnnxProgram::Port& port, std::string_view text, uint64_t seed, std::string* note) {
   BOLIDE_TRY(const DType dtype, dtype_of(port));
+  if (is_image_input(text)) return image_input(port, text, note);
   if (text == "random" || text.starts_with("random:")) {
     BOLIDE_TRY(const Shape shape, random_shape(port, text.substr(std::min<size_t>(text.size(), 7))));
     return random_input(dtype, shape, seed);
@@ -149,7 +151,9 @@ Result<Tensor> read_input(const OnnxProgram::Port& port, std::string_view text, 
     if (dtype != DType::kString)
       return error(
           Code::kInvalid,
-          fmt::format("'{:.60}' is no .npy, .npz or .json file, no list of numbers, and not random[:SHAPE]", text));
+          fmt::format(
+              "'{:.60}' is no .npy, .npz, .json, .jpg, .png or .bmp file, no list of numbers, and not random[:SHAPE]",
+              text));
     value = content;
   }
   return from_json(value, dtype);
@@ -157,8 +161,8 @@ Result<Tensor> read_input(const OnnxProgram::Port& port, std::string_view text, 
 
 }  // namespace
 
-Result<AnyValue> network_input(const OnnxProgram::Port& port, std::string_view text, uint64_t seed) {
-  auto tensor = read_input(port, text, seed).context(fmt::format("input {}", port.name));
+Result<AnyValue> network_input(const OnnxProgram::Port& port, std::string_view text, uint64_t seed, std::string* note) {
+  auto tensor = read_input(port, text, seed, note).context(fmt::format("input {}", port.name));
   if (!tensor) return std::move(tensor).error();
   return AnyValue(*std::move(tensor));
 }

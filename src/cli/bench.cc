@@ -33,6 +33,7 @@ struct BenchFlags {
   int32_t prompt = 512, generate = 128, batch = 1, depth = 0, repeat = 5;
   bool machine = false, json = false, no_roofs = false;
   std::vector<std::string> shapes;  // of an ONNX model's inputs
+  std::vector<std::string> inputs;  // their values; those that are not given are random
   bool repeat_given = false;
 };
 
@@ -239,14 +240,15 @@ Result<> bench(const BenchFlags& flags, const Version& version) {
   if (flags.path.empty()) return error(Code::kInvalid, "bench needs a MODEL, or --machine");
   if (is_network(flags.path))
     return bench_network({.path = flags.path,
-                          .inputs = {},
+                          .inputs = flags.inputs,
                           .shapes = flags.shapes,
                           .output = {},
                           .threads = flags.model.threads,
                           .batch = flags.batch,
                           .repeat = flags.repeat_given ? flags.repeat : 0,
                           .json = flags.json});
-  if (!flags.shapes.empty()) return error(Code::kInvalid, "--shape is for ONNX models");
+  if (!flags.shapes.empty() || !flags.inputs.empty())
+    return error(Code::kInvalid, "--shape and --input are for ONNX models");
   options.sequences = flags.batch;
   BOLIDE_TRY(size_context({flags.prompt, flags.generate, flags.batch, flags.depth, 1}, &options));
   BOLIDE_TRY(Model model, open_with_progress(flags.path, options));
@@ -272,6 +274,8 @@ void add_bench(CLI::App& app, Outcome& outcome, const Version& version) {
   const auto bench_options = bind_options(*flags, kBenchOptions);
   add_options(*command, bench_options);
   command->add_option("--shape", flags->shapes, "ONNX: NAME=1x3x224x224 for inputs of other sizes (may be repeated)")
+      ->allow_extra_args(false);
+  command->add_option("--input", flags->inputs, "ONNX: NAME=VALUE as run takes it (may be repeated); others are random")
       ->allow_extra_args(false);
   const auto model = bind_options(flags->model, kModelOptions);
   add_options(*command, model, "Model");

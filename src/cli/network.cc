@@ -25,7 +25,8 @@ using nlohmann::ordered_json;
 constexpr auto kShown = kNumbers + Types<Bool>{};
 
 // The index of the input that a flag NAME=VALUE is about, and its VALUE. A model of one input needs no name.
-Result<std::pair<size_t, std::string>> split_flag(const Network& network, const std::string& flag, const char* what) {
+Result<std::pair<size_t, std::string>> split_flag(const NetworkSession& network, const std::string& flag,
+                                                  const char* what) {
   const auto& inputs = network.inputs();
   for (size_t i = 0; i < inputs.size(); ++i)
     if (flag.starts_with(inputs[i].name + "=")) return std::pair{i, flag.substr(inputs[i].name.size() + 1)};
@@ -35,41 +36,6 @@ Result<std::pair<size_t, std::string>> split_flag(const Network& network, const 
     names += fmt::format("{}{} {}", names.empty() ? "" : ", ", port.name, to_string(port.type));
   return error(Code::kInvalid,
                fmt::format("--{} {:.80}: expected NAME=VALUE with an input of the model: {:.400}", what, flag, names));
-}
-
-// Values for all inputs: what was given, and where `fill` says so random ones for the rest.
-Result<std::vector<AnyValue>> inputs_of(const Network& network, const NetworkFlags& flags, bool fill) {
-  const auto& ports = network.inputs();
-  std::vector<AnyValue> values(ports.size());
-  std::vector<std::string> shapes(ports.size());
-  for (const std::string& flag : flags.shapes) {
-    BOLIDE_TRY(const auto named, split_flag(network, flag, "shape"));
-    shapes[named.first] = named.second;
-  }
-  for (const std::string& flag : flags.inputs) {
-    BOLIDE_TRY(const auto named, split_flag(network, flag, "input"));
-    BOLIDE_TRY(values[named.first], network_input(ports[named.first], named.second, flags.seed + named.first));
-  }
-  for (size_t i = 0; i < ports.size(); ++i) {
-    if (values[i].has_value()) continue;
-    if (!fill && shapes[i].empty())
-      return error(Code::kInvalid, fmt::format("input {} ({}) is missing: --input {}=FILE.npy, a list, or random",
-                                               ports[i].name, to_string(ports[i].type), ports[i].name));
-    std::string text = "random";
-    if (!shapes[i].empty()) {
-      text += ":" + shapes[i];
-    } else if (ports[i].type.dims.has_value() && !ports[i].type.dims->empty()) {
-      std::string shape;
-      for (size_t d = 0; d < ports[i].type.dims->size(); ++d) {
-        const OnnxDim& dim = (*ports[i].type.dims)[d];
-        const int64_t size = dim.value.value_or(d == 0 && flags.batch > 0 ? flags.batch : 1);
-        shape += fmt::format("{}{}", shape.empty() ? "" : "x", size);
-      }
-      text += ":" + shape;
-    }
-    BOLIDE_TRY(values[i], network_input(ports[i], text, flags.seed + i));
-  }
-  return values;
 }
 
 std::string shape_text(const AnyValue& value) {
@@ -118,12 +84,48 @@ std::string short_text(const ordered_json& summary) {
 
 }  // namespace
 
+Result<std::vector<AnyValue>> network_inputs(const NetworkSession& network, const NetworkFlags& flags, bool fill) {
+  const auto& ports = network.inputs();
+  std::vector<AnyValue> values(ports.size());
+  std::vector<std::string> shapes(ports.size());
+  for (const std::string& flag : flags.shapes) {
+    BOLIDE_TRY(const auto named, split_flag(network, flag, "shape"));
+    shapes[named.first] = named.second;
+  }
+  for (const std::string& flag : flags.inputs) {
+    BOLIDE_TRY(const auto named, split_flag(network, flag, "input"));
+    std::string note;
+    BOLIDE_TRY(values[named.first], network_input(ports[named.first], named.second, flags.seed + named.first, &note));
+    if (!note.empty()) fmt::print(stderr, "input {}: {}\n", ports[named.first].name, note);
+  }
+  for (size_t i = 0; i < ports.size(); ++i) {
+    if (values[i].has_value()) continue;
+    if (!fill && shapes[i].empty())
+      return error(Code::kInvalid, fmt::format("input {} ({}) is missing: --input {}=FILE.npy, a list, or random",
+                                               ports[i].name, to_string(ports[i].type), ports[i].name));
+    std::string text = "random";
+    if (!shapes[i].empty()) {
+      text += ":" + shapes[i];
+    } else if (ports[i].type.dims.has_value() && !ports[i].type.dims->empty()) {
+      std::string shape;
+      for (size_t d = 0; d < ports[i].type.dims->size(); ++d) {
+        const OnnxDim& dim = (*ports[i].type.dims)[d];
+        const int64_t size = dim.value.value_or(d == 0 && flags.batch > 0 ? flags.batch : 1);
+        shape += fmt::format("{}{}", shape.empty() ? "" : "x", size);
+      }
+      text += ":" + shape;
+    }
+    BOLIDE_TRY(values[i], network_input(ports[i], text, flags.seed + i));
+  }
+  return values;
+}
+
 Result<> run_network(const NetworkFlags& flags) {
   if (!flags.output.empty() && !flags.output.ends_with(".npz"))
     return error(Code::kInvalid, fmt::format("--output {}: expected a name that ends in .npz", flags.output));
   if (!flags.output.empty()) BOLIDE_TRY(check_output_file(flags.output));
-  BOLIDE_TRY(Network network, Network::open(flags.path, {flags.threads}));
-  BOLIDE_TRY(std::vector<AnyValue> inputs, inputs_of(network, flags, false));
+  BOLIDE_TRY(NetworkSession network, NetworkSession::open(flags.path, flags.threads));
+  BOLIDE_TRY(std::vector<AnyValue> inputs, network_inputs(network, flags, false));
   const auto start = std::chrono::steady_clock::now();
   BOLIDE_TRY(const std::vector<AnyValue> outputs, network.run(std::move(inputs)));
   const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
@@ -156,8 +158,8 @@ Result<> run_network(const NetworkFlags& flags) {
 }
 
 Result<> bench_network(const NetworkFlags& flags) {
-  BOLIDE_TRY(Network network, Network::open(flags.path, {flags.threads}));
-  BOLIDE_TRY(const std::vector<AnyValue> inputs, inputs_of(network, flags, true));
+  BOLIDE_TRY(NetworkSession network, NetworkSession::open(flags.path, flags.threads));
+  BOLIDE_TRY(const std::vector<AnyValue> inputs, network_inputs(network, flags, true));
   constexpr int kRepeat = 50;
   const int repeat = flags.repeat > 0 ? flags.repeat : kRepeat;
   std::vector<double> ms;
@@ -207,8 +209,8 @@ Result<> bench_network(const NetworkFlags& flags) {
 }
 
 Result<> profile_network(const NetworkFlags& flags) {
-  BOLIDE_TRY(Network network, Network::open(flags.path, {flags.threads}));
-  BOLIDE_TRY(const std::vector<AnyValue> inputs, inputs_of(network, flags, true));
+  BOLIDE_TRY(NetworkSession network, NetworkSession::open(flags.path, flags.threads));
+  BOLIDE_TRY(const std::vector<AnyValue> inputs, network_inputs(network, flags, true));
   struct Row {
     std::string op, shape;
     double seconds = 0;

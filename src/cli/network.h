@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "app/network.h"
 #include "base/result.h"
 
 namespace bolide::cli {
@@ -18,6 +19,9 @@ struct NetworkFlags {
   std::string by = "operator";  // profile: node or operator
   bool json = false;
 };
+
+// Values for all inputs: what was given, and where `fill` says so, or a shape was given, random ones for the rest.
+Result<std::vector<AnyValue>> network_inputs(const NetworkSession& network, const NetworkFlags& flags, bool fill);
 
 // Outputs to the file, or a summary of each to standard output.
 Result<> run_network(const NetworkFlags& flags);

@@ -375,7 +375,9 @@ void add_run(CLI::App& app, Outcome& outcome) {
       ->add_option(
           "--input", flags->inputs,
           "ONNX: NAME=VALUE for each input (may be repeated): FILE.npy, FILE.npz[:ARRAY], FILE.json, a list as "
-          "[[1, 2], [3, 4]], random or random:1x3x224x224")
+          "[[1, 2], [3, 4]], random or random:1x3x224x224, or a photo as "
+          "FILE.jpg[:layout=nchw|nhwc,channels=rgb|bgr|gray,size=WxH,mean=A[/B/C],scale=A[/B/C]] (also .png, .bmp): "
+          "(pixel - mean) * scale, resized bilinearly")
       ->allow_extra_args(false)
       ->group("ONNX models");
   command->add_option("--output", flags->output, "ONNX: write all outputs to this .npz file")

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/bytes.h"
 #include "tensor/half.h"
 
 namespace bolide {
@@ -95,7 +96,18 @@ Result<double> RunContext::number(size_t i, double otherwise) const {
 }
 
 Result<Tensor*> RunContext::make(size_t i, DType dtype, const Shape& shape) {
-  BOLIDE_TRY(Tensor made, Tensor::make(dtype, shape, pool_));
+  const auto make_tensor = [&]() -> Result<Tensor> {
+    if (i >= memories_.size() || memories_[i].data == nullptr || memories_[i].dtype != dtype)
+      return Tensor::make(dtype, shape, pool_);
+    // The size is checked as Tensor::make does, which would allocate.
+    uint64_t bytes = element_bytes(dtype);
+    if (bytes > memories_[i].bytes) return Tensor::make(dtype, shape, pool_);
+    for (const int64_t dim : shape.span())
+      if (dim <= 0 || mul_overflows(bytes, static_cast<uint64_t>(dim), &bytes) || bytes > memories_[i].bytes)
+        return Tensor::make(dtype, shape, pool_);
+    return Tensor::over(nullptr, memories_[i].data, dtype, shape);
+  };
+  BOLIDE_TRY(Tensor made, make_tensor());
   if (i >= outputs_.size()) {
     dropped_.reserve(16);  // pointers stay
     BOLIDE_CHECK(dropped_.size() < 16, "outputs");

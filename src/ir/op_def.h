@@ -43,6 +43,13 @@ class Attributes {
   std::map<std::string, Any, std::less<>> values_;
 };
 
+// Memory that an output is wanted in, if it is of that type and fits.
+struct OutputMemory {
+  std::byte* data = nullptr;  // null: anywhere
+  size_t bytes = 0;
+  DType dtype = DType::kNone;
+};
+
 // One execution of a node: inputs in, outputs made. Whatever the file says, what a kernel gets here is a value of some
 // type and shape: it checks both before it reads.
 class RunContext {
@@ -52,17 +59,21 @@ class RunContext {
   using RunBody = FunctionRef<Result<std::vector<AnyValue>>(std::string_view attribute, std::vector<AnyValue> inputs)>;
 
   RunContext(const Attributes& attributes, int64_t version, std::span<const AnyValue* const> inputs,
-             std::span<AnyValue> outputs, Workers& workers, TensorPool& pool, RunBody run_body)
+             std::span<AnyValue> outputs, Workers& workers, TensorPool& pool, RunBody run_body,
+             const void* state = nullptr, std::span<const OutputMemory> memories = {})
       : attributes_(attributes),
         version_(version),
         inputs_(inputs),
         outputs_(outputs),
         workers_(workers),
         pool_(pool),
-        run_body_(run_body) {}
+        run_body_(run_body),
+        state_(state),
+        memories_(memories) {}
 
   const Attributes& attributes() const { return attributes_; }
   int64_t version() const { return version_; }  // of the operator set that the node's domain has in its model
+  const void* state() const { return state_; }  // OpDef::state
   Workers& workers() const { return workers_; }
   TensorPool& pool() const { return pool_; }
 
@@ -79,7 +90,8 @@ class RunContext {
   Result<double> number(size_t i, double otherwise) const;
 
   size_t outputs() const { return outputs_.size(); }  // as the node lists them
-  // Output i: contents arbitrary, to be filled. An output that the node does not list is made all the same and dropped.
+  // Output i: contents arbitrary, to be filled; aligned to its elements, no more. An output that the node does not list
+  // is made all the same and dropped.
   Result<Tensor*> make(size_t i, DType dtype, const Shape& shape);
   void set(size_t i, AnyValue value) {
     if (i < outputs_.size()) outputs_[i] = std::move(value);
@@ -99,6 +111,8 @@ class RunContext {
   Workers& workers_;
   TensorPool& pool_;
   RunBody run_body_;
+  const void* state_;
+  std::span<const OutputMemory> memories_;
 };
 
 struct OpDef {
@@ -106,7 +120,8 @@ struct OpDef {
   std::string_view name;
   int64_t since = 1;  // the first version of the operator set that means this row; a later row of the name ends it
   Result<> (*run)(RunContext&) = nullptr;
-  bool pure = true;  // the same inputs give the same outputs: may be folded
+  bool pure = true;             // the same inputs give the same outputs: may be folded
+  const void* state = nullptr;  // of an op that a program has added: what its run finds in the context
 };
 
 }  // namespace bolide

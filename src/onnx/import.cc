@@ -41,7 +41,8 @@ struct Context {
 
 class Importer {
  public:
-  Importer(const OnnxModel& model, OnnxData data) : model_(model), data_(std::move(data)) {
+  Importer(const OnnxModel& model, OnnxData data, std::span<const OpDef> added)
+      : model_(model), data_(std::move(data)), added_(added) {
     for (const OnnxFunction& f : model.functions) functions_[{canonical(f.domain), f.name, f.overload}] = &f;
   }
 
@@ -154,13 +155,15 @@ class Importer {
       }
     }
     const std::string_view domain = canonical(node.domain);
-    if (const auto it = functions_.find({domain, node.op, node.overload}); it != functions_.end())
-      return import_call(*it->second, in, attributes, node, scope, context, name);
-
     const auto opset = context.opsets->find(domain);
     const int64_t version = opset != context.opsets->end() ? opset->second : 1;
     Generic op;
-    op.def = find_op(domain, node.op, version);
+    op.def = find_added(domain, node.op, version);
+    if (op.def == nullptr) {
+      if (const auto it = functions_.find({domain, node.op, node.overload}); it != functions_.end())
+        return import_call(*it->second, in, attributes, node, scope, context, name);
+      op.def = find_op(domain, node.op, version);
+    }
     if (op.def == nullptr)
       return error(Code::kUnsupported, fmt::format("no operator {} in version {} of {}", node.op, version,
                                                    domain.empty() ? "ai.onnx" : domain));
@@ -185,6 +188,15 @@ class Importer {
     for (size_t i = 0; i < node.out.size(); ++i)
       if (!node.out[i].empty()) BOLIDE_TRY(define(scope, node.out[i], scope.frame->graph.node(id).out[i]));
     return {};
+  }
+
+  const OpDef* find_added(std::string_view domain, std::string_view name, int64_t version) const {
+    const OpDef* found = nullptr;
+    for (const OpDef& row : added_)
+      if (row.domain == domain && row.name == name && row.since <= version &&
+          (found == nullptr || row.since > found->since))
+        found = &row;
+    return found;
   }
 
   static Result<> define(Scope& scope, std::string_view name, ValueId value) {
@@ -292,6 +304,7 @@ class Importer {
   using FunctionKey = std::tuple<std::string_view, std::string_view, std::string_view>;
   const OnnxModel& model_;
   OnnxData data_;
+  std::span<const OpDef> added_;
   std::map<FunctionKey, const OnnxFunction*> functions_;
   int64_t nodes_ = 0;
 };
@@ -299,21 +312,21 @@ class Importer {
 }  // namespace
 
 Result<OnnxProgram> import_onnx(Bytes file, std::shared_ptr<const void> owner, const std::filesystem::path& folder,
-                                const std::string& label) {
+                                const std::string& label, std::span<const OpDef> added) {
   BOLIDE_TRY(const OnnxModel model, OnnxModel::parse(file, label));
   OnnxProgram program;
   program.file = owner;
   program.producer = model.producer;
   for (const auto& [key, value] : model.metadata) program.metadata.emplace_back(key, value);
-  BOLIDE_TRY(Importer(model, {std::move(owner), folder}).import(program).context(label));
+  BOLIDE_TRY(Importer(model, {std::move(owner), folder}, added).import(program).context(label));
   return program;
 }
 
-Result<OnnxProgram> open_onnx(const std::filesystem::path& path) {
+Result<OnnxProgram> open_onnx(const std::filesystem::path& path, std::span<const OpDef> added) {
   BOLIDE_TRY(MappedFile mapped, MappedFile::open(path));
   auto file = std::make_shared<const MappedFile>(std::move(mapped));
   const auto folder = path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
-  return import_onnx(file->bytes(), file, folder, path.string());
+  return import_onnx(file->bytes(), file, folder, path.string(), added);
 }
 
 }  // namespace bolide

@@ -3,11 +3,13 @@
 
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "formats/onnx_file.h"
 #include "ir/graph.h"
+#include "ir/op_def.h"
 
 namespace bolide {
 
@@ -25,9 +27,10 @@ struct OnnxProgram {
 };
 
 // Errors name the file, the node and what is wrong: kUnsupported for an operator that there is no row for.
-Result<OnnxProgram> open_onnx(const std::filesystem::path& path);
+// `added`: ops that go before all others of their names, functions of the file too; they must outlive the program.
+Result<OnnxProgram> open_onnx(const std::filesystem::path& path, std::span<const OpDef> added = {});
 // The same of bytes, which `owner` keeps; external data is looked for in `folder` (empty: nowhere).
 Result<OnnxProgram> import_onnx(Bytes file, std::shared_ptr<const void> owner, const std::filesystem::path& folder,
-                                const std::string& label);
+                                const std::string& label, std::span<const OpDef> added = {});
 
 }  // namespace bolide

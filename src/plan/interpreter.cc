@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <map>
+#include <unordered_map>
 
 namespace bolide {
 
@@ -12,7 +12,8 @@ struct Interpreter::Program {
   struct Step {
     NodeId node = -1;
     const Generic* op = nullptr;
-    std::vector<ValueId> last;  // of values that nothing reads afterwards
+    std::vector<ValueId> last;    // of values that nothing reads afterwards
+    std::vector<size_t> results;  // of each of the node's outputs: which of the graph's it is; empty: none is
     std::vector<std::unique_ptr<Program>> bodies;
   };
   const Graph* graph = nullptr;
@@ -48,6 +49,17 @@ struct Interpreter::Program {
     for (const Output& output : graph.outputs()) last[static_cast<size_t>(output.value)] = SIZE_MAX;
     for (size_t i = 0; i < last.size(); ++i)
       if (last[i] != SIZE_MAX) program->steps[last[i]].last.push_back(static_cast<ValueId>(i));
+    std::unordered_map<ValueId, size_t> results;
+    for (size_t i = 0; i < graph.outputs().size(); ++i) results.emplace(graph.outputs()[i].value, i);
+    for (Step& step : program->steps) {
+      const std::vector<ValueId>& out = graph.node(step.node).out;
+      for (size_t i = 0; i < out.size(); ++i) {
+        const auto it = results.find(out[i]);
+        if (it == results.end()) continue;
+        step.results.resize(out.size(), SIZE_MAX);
+        step.results[i] = it->second;
+      }
+    }
     return program;
   }
 
@@ -57,7 +69,8 @@ struct Interpreter::Program {
     const GeneralObserver* observer;
   };
 
-  Result<std::vector<AnyValue>> run(std::vector<AnyValue> given, const Machine& machine) const {
+  Result<std::vector<AnyValue>> run(std::vector<AnyValue> given, const Machine& machine,
+                                    std::span<const OutputMemory> memories) const {
     if (given.size() != inputs.size())
       return error(Code::kInvalid, fmt::format("{} inputs for a graph of {}", given.size(), inputs.size()));
     std::vector<AnyValue> values(graph->value_count());
@@ -68,6 +81,7 @@ struct Interpreter::Program {
     };
     std::vector<const AnyValue*> in;
     std::vector<AnyValue> out;
+    std::vector<OutputMemory> wanted;
     for (const Step& step : steps) {
       const Node& node = graph->node(step.node);
       in.clear();
@@ -78,11 +92,16 @@ struct Interpreter::Program {
         for (size_t i = 0; i < node.bodies.size(); ++i) {
           if (node.bodies[i].attribute != attribute) continue;
           for (const ValueId id : node.bodies[i].captures) body_inputs.push_back(*value_of(id));
-          return step.bodies[i]->run(std::move(body_inputs), machine);
+          return step.bodies[i]->run(std::move(body_inputs), machine, {});
         }
         return error(Code::kNotFound, fmt::format("has no graph {}", attribute));
       };
-      RunContext context(*step.op->attributes, step.op->version, in, out, machine.workers, machine.pool, run_body);
+      wanted.clear();
+      if (!memories.empty())
+        for (const size_t result : step.results)
+          wanted.push_back(result == SIZE_MAX ? OutputMemory{} : memories[result]);
+      RunContext context(*step.op->attributes, step.op->version, in, out, machine.workers, machine.pool, run_body,
+                         step.op->def->state, wanted);
       const auto start = std::chrono::steady_clock::now();
       if (auto done = step.op->def->run(context); !done)
         return std::move(done).error().context(fmt::format("node {:.200} ({})", node.name, step.op->def->name));
@@ -109,8 +128,11 @@ Result<Interpreter> Interpreter::make(const Graph& graph) {
 }
 
 Result<std::vector<AnyValue>> Interpreter::run(std::vector<AnyValue> inputs, Workers& workers, TensorPool& pool,
-                                               const GeneralObserver* observer) const {
-  return program_->run(std::move(inputs), {workers, pool, observer});
+                                               const GeneralObserver* observer,
+                                               std::span<const OutputMemory> memories) const {
+  BOLIDE_CHECK(memories.empty() || memories.size() == program_->graph->outputs().size(), "{} memories",
+               memories.size());
+  return program_->run(std::move(inputs), {workers, pool, observer}, memories);
 }
 
 }  // namespace bolide

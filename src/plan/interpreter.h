@@ -24,9 +24,11 @@ class Interpreter {
   Interpreter& operator=(Interpreter&&) noexcept;
   ~Interpreter();
 
-  // Inputs in the graph's order, outputs as well. Errors name the node.
+  // Inputs in the graph's order, outputs as well. Errors name the node. `memories`: none, or one for each output, which
+  // the op that makes it writes to if it fits; what else comes out (a view of an input, a constant) lies elsewhere.
   Result<std::vector<AnyValue>> run(std::vector<AnyValue> inputs, Workers& workers, TensorPool& pool = heap_pool(),
-                                    const GeneralObserver* observer = nullptr) const;
+                                    const GeneralObserver* observer = nullptr,
+                                    std::span<const OutputMemory> memories = {}) const;
 
  private:
   struct Program;

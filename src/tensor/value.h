@@ -105,8 +105,8 @@ struct AnyValue {
 
   AnyValue() = default;
   AnyValue(Tensor tensor) : of(std::move(tensor)) {}  // NOLINT(google-explicit-constructor)
-  AnyValue(std::shared_ptr<const ValueSequence> sequence)
-      : of(std::move(sequence)) {}  // NOLINT(google-explicit-constructor)
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  AnyValue(std::shared_ptr<const ValueSequence> sequence) : of(std::move(sequence)) {}
   bool has_value() const { return of.index() != 0; }
   const Tensor* tensor() const { return std::get_if<Tensor>(&of); }
   const ValueSequence* sequence() const {
