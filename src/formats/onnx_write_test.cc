@@ -101,7 +101,7 @@ TEST(OnnxWrite, IsReadBackAsItWas) {
       ASSERT_TRUE(tensor.has_value()) << tensor.error().text;
       const std::string& want = i == 0 ? small : large;
       ASSERT_EQ(tensor->bytes(), want.size());
-      const Bytes got = tensor->raw();
+      const Bytes got(tensor->data(), tensor->bytes());
       EXPECT_TRUE(as_text(got) == want);
     }
     ASSERT_EQ(model->graph.inputs.size(), 1u);
