@@ -15,8 +15,8 @@ MAY_INCLUDE = {
     "kv": "device", "text": "formats", "kernels": "ir device", "tune": "kernels", "passes": "ir",
     "plan": "passes tune kernels comm", "models": "ir formats", "ops": "ir", "onnx": "ops formats",
     "load": "models onnx formats text synth", "engine": "kv plan text comm", "measure": "plan device",
-    "app": "engine load passes models onnx", "eval": "app measure onnx", "synth": "formats onnx models", "server": "engine text",
-    "api": "app", "cli": "server eval measure synth app onnx",
+    "app": "engine load passes models onnx", "eval": "app measure onnx", "synth": "formats onnx models", "zoo": "synth formats", "server": "engine text",
+    "api": "app", "cli": "server eval measure synth zoo app onnx",
 }
 # (files, includes, why): a regular expression of paths, one of includes they must not have.
 FORBIDDEN = [

@@ -25,6 +25,7 @@ void add_eval(CLI::App& app, Outcome& outcome);
 void add_synth(CLI::App& app, Outcome& outcome);
 void add_conformance(CLI::App& app, Outcome& outcome);
 void add_compare(CLI::App& app, Outcome& outcome);
+void add_zoo(CLI::App& app, Outcome& outcome);
 void add_completion(CLI::App& app);
 
 }  // namespace bolide::cli

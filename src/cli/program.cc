@@ -153,6 +153,7 @@ int run_program(int argc, char** argv, const Version& version) {
   add_compare(app, outcome);
   add_eval(app, outcome);
   add_synth(app, outcome);
+  add_zoo(app, outcome);
   add_completion(app);
   refuse_empty_names(app);
   try {

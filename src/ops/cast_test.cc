@@ -69,7 +69,7 @@ TEST(Cast, TextsAndBack) {
 }
 
 TEST(Cast, NumbersBeyondARange) {
-  const auto one = [](Tensor from, DType to) {
+  const auto one = [](const Tensor& from, DType to) {
     auto made = cast(from, to, heap_pool());
     int64_t value = 0;
     load(*made, 0, 1, &value);

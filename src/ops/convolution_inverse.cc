@@ -171,8 +171,8 @@ Result<> run_deform_conv(RunContext& c) {
           const int64_t at = (i / groups * parts + channel / (C / parts)) * taps + tap;
           const T* dy = wide_offset.as<T>().data() + 2 * at * plane;
           for (int64_t j = 0; j < width; ++j) {
-            const int64_t o = j0 + j;
-            const auto base_y = static_cast<T>(o / ow * window.stride[0] + kh * window.dilation[0] - window.begin[0]);
+            const int64_t o = j0 + j, row = o / ow;
+            const auto base_y = static_cast<T>(row * window.stride[0] + kh * window.dilation[0] - window.begin[0]);
             const auto base_x = static_cast<T>(o % ow * window.stride[1] + kw * window.dilation[1] - window.begin[1]);
             const T value = bilinear(image, H, W, base_y + dy[o], base_x + dy[plane + o]);
             to[j] = wide_mask ? value * wide_mask.as<T>()[static_cast<size_t>(at * plane + o)] : value;

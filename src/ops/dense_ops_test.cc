@@ -32,7 +32,7 @@ struct Node {
     std::vector<const AnyValue*> in;
     for (const AnyValue& input : inputs) in.push_back(input.has_value() ? &input : nullptr);
     std::vector<AnyValue> out(outputs);
-    const auto no_body = [](std::string_view, std::vector<AnyValue>) -> Result<std::vector<AnyValue>> {
+    const auto no_body = [](std::string_view, const std::vector<AnyValue>&) -> Result<std::vector<AnyValue>> {
       return error(Code::kNotFound, "has no graph");
     };
     RunContext context(attributes, version, in, out, workers, pool, no_body);

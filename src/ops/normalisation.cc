@@ -265,7 +265,8 @@ Result<> run_mean_variance_normalization(RunContext& c) {
     if (y.elements() == 0) return emit(c, 0, x->dtype(), std::move(y));
     const auto in = wide.as<T>();
     const auto means = mean.mutate<double>(), variances = variance.mutate<double>();
-    const double count = static_cast<double>(y.elements() / kept.elements());
+    const int64_t elements = y.elements() / kept.elements();
+    const auto count = static_cast<double>(elements);
     const Strides strides = broadcast_strides(kept, x->shape());
     const auto each = [&](auto&& f) {
       for_each_offset(x->shape(), strides, {},

@@ -86,7 +86,7 @@ double Activation::operator()(double x) const {
   return x;
 }
 
-Result<Recurrence> Recurrence::read(const RunContext& c, int64_t gates, std::vector<std::string> functions) {
+Result<Recurrence> Recurrence::read(const RunContext& c, int64_t gates, const std::vector<std::string>& functions) {
   BOLIDE_TRY(const Tensor* x, c.tensor(0));
   BOLIDE_TRY(const Tensor* w, c.tensor(1));
   BOLIDE_TRY(const Tensor* weights, c.tensor(2));

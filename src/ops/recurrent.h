@@ -38,7 +38,7 @@ struct Recurrence {
   std::vector<Activation> activations;         // some for each direction
 
   // Checks the attributes and all inputs but X's elements; `functions`: the default activations of one direction.
-  static Result<Recurrence> read(const RunContext& c, int64_t gates, std::vector<std::string> functions);
+  static Result<Recurrence> read(const RunContext& c, int64_t gates, const std::vector<std::string>& functions);
   double clipped(double x) const { return clip > 0 ? std::min(std::max(x, -clip), clip) : x; }
   // Element offset of [t, s, 0] of X, and of [t, direction, s, 0] of Y.
   int64_t x_row(int64_t t, int64_t s) const { return (batch_first ? s * T + t : t * S + s) * I; }

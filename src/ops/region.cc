@@ -136,12 +136,13 @@ Result<> run_roi_align(RunContext& c) {
                                                  grid_h, grid_w, kGridMax));
       const double count = static_cast<double>(std::max<int64_t>(grid_h * grid_w, 1));
       for (int64_t bin = 0; bin < oh * ow; ++bin) {
+        const int64_t bin_row = bin / ow;
         samples.clear();
         for (int64_t iy = 0; iy < grid_h; ++iy)
           for (int64_t ix = 0; ix < grid_w; ++ix) {
             const double sy = (static_cast<double>(iy) + 0.5) / static_cast<double>(grid_h);
             const double sx = (static_cast<double>(ix) + 0.5) / static_cast<double>(grid_w);
-            samples.push_back(sample_of(top + (static_cast<double>(bin / ow) + sy) * bin_h,
+            samples.push_back(sample_of(top + (static_cast<double>(bin_row) + sy) * bin_h,
                                         left + (static_cast<double>(bin % ow) + sx) * bin_w, r.H, r.W));
           }
         for (int64_t channel = 0; channel < r.C; ++channel) {

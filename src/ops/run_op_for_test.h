@@ -25,7 +25,7 @@ inline Result<std::vector<AnyValue>> run_op(std::string_view name, int64_t versi
   for (size_t i = 0; i < values.size(); ++i) in.push_back(inputs[i] ? &values[i] : nullptr);
   std::vector<AnyValue> out(outputs);
   static Workers workers(2);
-  const auto no_body = [](std::string_view, std::vector<AnyValue>) -> Result<std::vector<AnyValue>> {
+  const auto no_body = [](std::string_view, const std::vector<AnyValue>&) -> Result<std::vector<AnyValue>> {
     return error(Code::kInvalid, "no body");
   };
   RunContext context(given, version, in, out, workers, heap_pool(), no_body);
