@@ -160,6 +160,12 @@ void Graph::remove(NodeId id) {
   std::erase(order_, id);
 }
 
+void Graph::set_order(std::vector<NodeId> order) {
+  for (const NodeId id : order_) node(id).removed = true;
+  for (const NodeId id : order) node(id).removed = false;
+  order_ = std::move(order);
+}
+
 Result<> Graph::verify() const {
   std::vector<bool> defined(values_.size());
   for (size_t i = 0; i < values_.size(); ++i) defined[i] = values_[i].kind != ValueKind::kNode;
