@@ -25,7 +25,29 @@ Result<> check(const OnnxProgram::Port& port, const AnyValue& value) {
   return {};
 }
 
+// What passes may take for granted of an input: run checks it.
+Facts declared(const OnnxType& type) {
+  Facts facts;
+  if (type.kind != OnnxType::Kind::kTensor) return facts;
+  if (const auto dtype = onnx_dtype(type.element); dtype.has_value()) facts.dtype = *dtype;
+  if (!type.dims.has_value() || type.dims->size() > kRankMax) return facts;
+  facts.dims = Numbers{};
+  for (const OnnxDim& dim : *type.dims)
+    facts.dims->push_back(dim.value.has_value() && *dim.value >= 0 ? *dim.value : Facts::kUnknown);
+  return facts;
+}
+
 }  // namespace
+
+Result<std::vector<PassRecord>> run_passes(OnnxProgram& program, Workers& workers, const std::set<std::string>& skip,
+                                           const FunctionRef<void(const PassRecord&, const Graph&)>* after) {
+  std::vector<Facts> inputs;
+  for (const OnnxProgram::Port& port : program.inputs) inputs.push_back(declared(port.type));
+  std::set<std::string> names = skip;
+  if (names.erase("all") > 0)
+    for (const Pass& pass : general_passes()) names.emplace(pass.name);
+  return run_general_passes(program.graph, inputs, workers, names, after);
+}
 
 bool is_network(const std::filesystem::path& path) { return path.extension() == ".onnx"; }
 
@@ -54,6 +76,9 @@ Result<Network> Network::open(const std::filesystem::path& path, const NetworkOp
   BOLIDE_TRY(network.device_, make_cpu_device(options.threads, std::nullopt));
   BOLIDE_TRY(network.stream_, network.device_->make_stream());
   BOLIDE_TRY(OnnxProgram program, open_onnx(path));
+  auto passes = run_passes(program, network.stream_->workers(), options.skip_passes);
+  if (!passes) return std::move(passes).error().context(path.string());
+  network.passes_ = *std::move(passes);
   network.program_ = std::make_unique<OnnxProgram>(std::move(program));
   BOLIDE_TRY(Interpreter interpreter, Interpreter::make(network.program_->graph));
   network.interpreter_ = std::make_unique<Interpreter>(std::move(interpreter));

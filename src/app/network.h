@@ -5,23 +5,31 @@
 
 #include <filesystem>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "device/device.h"
 #include "onnx/import.h"
+#include "passes/general/general.h"
 #include "plan/interpreter.h"
 #include "tensor/caching_pool.h"
 
 namespace bolide {
 
 struct NetworkOptions {
-  int threads = 0;  // 0: the cores this cgroup may use
+  int threads = 0;                    // 0: the cores this cgroup may use
+  std::set<std::string> skip_passes;  // general_passes() that are left out; "all": every one
 };
 
 // True if the path is for Network, by its name: "x.onnx".
 bool is_network(const std::filesystem::path& path);
+
+// Runs the passes on a model's graph, with what it declares of its inputs. An unknown name in `skip` is an error that
+// lists the known ones.
+Result<std::vector<PassRecord>> run_passes(OnnxProgram& program, Workers& workers, const std::set<std::string>& skip,
+                                           const FunctionRef<void(const PassRecord&, const Graph&)>* after = nullptr);
 
 class Network {
  public:
@@ -34,6 +42,7 @@ class Network {
   const DeviceInfo& device() const { return device_->info(); }
   const CachingPool& pool() const { return pool_; }
   double load_ms() const { return load_ms_; }
+  const std::vector<PassRecord>& passes() const { return passes_; }  // in the order in which they ran
 
   // Values in the order of inputs(). They are checked against what the model declares: kInvalid names the input.
   // Outputs in the order of outputs().
@@ -45,6 +54,7 @@ class Network {
   std::unique_ptr<Device> device_;
   std::unique_ptr<Stream> stream_;
   CachingPool pool_;
+  std::vector<PassRecord> passes_;
   double load_ms_ = 0;
 };
 

@@ -245,6 +245,7 @@ Result<> bench(const BenchFlags& flags, const Version& version) {
                           .threads = flags.model.threads,
                           .batch = flags.batch,
                           .repeat = flags.repeat_given ? flags.repeat : 0,
+                          .skip_passes = flags.model.skip_passes,
                           .json = flags.json});
   if (!flags.shapes.empty()) return error(Code::kInvalid, "--shape is for ONNX models");
   options.sequences = flags.batch;

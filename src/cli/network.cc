@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/network.h"
+#include "app/model_flags.h"
 #include "base/file.h"
 #include "cli/flags.h"
 #include "formats/npy.h"
@@ -116,13 +117,69 @@ std::string short_text(const ordered_json& summary) {
   return text;
 }
 
+std::string counts_of(const std::map<std::string, int>& ops) {
+  std::string text;
+  for (const auto& [op, n] : ops) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", n, op);
+  return text;
+}
+
+std::map<std::string, int> count_ops(const Graph& graph) {
+  std::map<std::string, int> ops;
+  const auto count = [&](const auto& self, const Graph& one) -> void {
+    for (const NodeId id : one.order()) {
+      ++ops[std::string(op_name(one.node(id).op))];
+      for (const Body& body : one.node(id).bodies) self(self, *body.graph);
+    }
+  };
+  count(count, graph);
+  return ops;
+}
+
+// Each pass: how often it fired, how many nodes there are then, and which operators came and went.
+Result<> inspect_passes(OnnxProgram& program, const NetworkFlags& flags) {
+  std::map<std::string, int> before = count_ops(program.graph);
+  const auto total = [](const std::map<std::string, int>& ops) {
+    int sum = 0;
+    for (const auto& [op, n] : ops) sum += n;
+    return sum;
+  };
+  ordered_json list = ordered_json::array();
+  if (!flags.json) fmt::print("{:<26}{:>9}  {} nodes: {}\n", "as built", "", total(before), counts_of(before));
+  const auto show = [&](const PassRecord& record, const Graph& graph) {
+    const std::map<std::string, int> after = count_ops(graph);
+    std::string changes;
+    std::map<std::string, int> change = after;
+    for (const auto& [op, n] : before) change[op] -= n;
+    for (const auto& [op, n] : change)
+      if (n != 0) changes += fmt::format(" {:+d} {}", n, op);
+    if (flags.json)
+      list.push_back({{"pass", record.name},
+                      {"rewrites", record.rewrites},
+                      {"skipped", record.skipped},
+                      {"ms", record.ms},
+                      {"nodes", total(after)}});
+    else
+      fmt::print("{:<26}{:>9}  {} nodes{}\n", record.name,
+                 record.skipped ? std::string("skipped") : fmt::format("{}", record.rewrites), total(after), changes);
+    before = after;
+  };
+  const FunctionRef<void(const PassRecord&, const Graph&)> observer(show);
+  Workers workers(1);
+  BOLIDE_TRY(run_passes(program, workers, split_names(flags.skip_passes), &observer));
+  if (flags.json)
+    std::cout << ordered_json{{"model", flags.path}, {"passes", list}, {"operators", before}}.dump() << std::endl;
+  else
+    fmt::print("{:<26}{:>9}  {} nodes: {}\n", "as run", "", total(before), counts_of(before));
+  return {};
+}
+
 }  // namespace
 
 Result<> run_network(const NetworkFlags& flags) {
   if (!flags.output.empty() && !flags.output.ends_with(".npz"))
     return error(Code::kInvalid, fmt::format("--output {}: expected a name that ends in .npz", flags.output));
   if (!flags.output.empty()) BOLIDE_TRY(check_output_file(flags.output));
-  BOLIDE_TRY(Network network, Network::open(flags.path, {flags.threads}));
+  BOLIDE_TRY(Network network, Network::open(flags.path, {flags.threads, split_names(flags.skip_passes)}));
   BOLIDE_TRY(std::vector<AnyValue> inputs, inputs_of(network, flags, false));
   const auto start = std::chrono::steady_clock::now();
   BOLIDE_TRY(const std::vector<AnyValue> outputs, network.run(std::move(inputs)));
@@ -156,7 +213,7 @@ Result<> run_network(const NetworkFlags& flags) {
 }
 
 Result<> bench_network(const NetworkFlags& flags) {
-  BOLIDE_TRY(Network network, Network::open(flags.path, {flags.threads}));
+  BOLIDE_TRY(Network network, Network::open(flags.path, {flags.threads, split_names(flags.skip_passes)}));
   BOLIDE_TRY(const std::vector<AnyValue> inputs, inputs_of(network, flags, true));
   constexpr int kRepeat = 50;
   const int repeat = flags.repeat > 0 ? flags.repeat : kRepeat;
@@ -207,7 +264,7 @@ Result<> bench_network(const NetworkFlags& flags) {
 }
 
 Result<> profile_network(const NetworkFlags& flags) {
-  BOLIDE_TRY(Network network, Network::open(flags.path, {flags.threads}));
+  BOLIDE_TRY(Network network, Network::open(flags.path, {flags.threads, split_names(flags.skip_passes)}));
   BOLIDE_TRY(const std::vector<AnyValue> inputs, inputs_of(network, flags, true));
   struct Row {
     std::string op, shape;
@@ -262,7 +319,8 @@ Result<> profile_network(const NetworkFlags& flags) {
 }
 
 Result<> inspect_network(const NetworkFlags& flags) {
-  BOLIDE_TRY(const OnnxProgram program, open_onnx(flags.path));
+  BOLIDE_TRY(OnnxProgram program, open_onnx(flags.path));
+  if (flags.graph) return inspect_passes(program, flags);
   std::map<std::string, int> ops;
   size_t constants = 0, nodes = 0;
   const auto count = [&](const auto& self, const Graph& graph) -> void {

@@ -140,9 +140,9 @@ Result<int> dead(Rewriter& r) {
 }  // namespace
 
 Result<int> remove_identities(Graph& graph, const PassContext& context) {
-  return rewrite_all(graph, context, identities);
+  return rewrite_all(graph, context, [](Rewriter& r) { return identities(r); });
 }
-Result<int> merge_common(Graph& graph, const PassContext& context) { return rewrite_all(graph, context, common); }
-Result<int> remove_dead_general(Graph& graph, const PassContext& context) { return rewrite_all(graph, context, dead); }
+Result<int> merge_common(Graph& graph, const PassContext& context) { return rewrite_all(graph, context, [](Rewriter& r) { return common(r); }); }
+Result<int> remove_dead_general(Graph& graph, const PassContext& context) { return rewrite_all(graph, context, [](Rewriter& r) { return dead(r); }); }
 
 }  // namespace bolide

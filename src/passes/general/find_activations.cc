@@ -190,7 +190,7 @@ Result<int> biased(Rewriter& r) {
 
 }  // namespace
 
-Result<int> find_activations(Graph& graph, const PassContext& context) { return rewrite_all(graph, context, activations); }
-Result<int> fuse_bias_gelu(Graph& graph, const PassContext& context) { return rewrite_all(graph, context, biased); }
+Result<int> find_activations(Graph& graph, const PassContext& context) { return rewrite_all(graph, context, [](Rewriter& r) { return activations(r); }); }
+Result<int> fuse_bias_gelu(Graph& graph, const PassContext& context) { return rewrite_all(graph, context, [](Rewriter& r) { return biased(r); }); }
 
 }  // namespace bolide

@@ -232,9 +232,9 @@ Result<int> merges(Rewriter& r) {
 
 }  // namespace
 
-Result<int> find_attention(Graph& graph, const PassContext& context) { return rewrite_all(graph, context, attentions); }
+Result<int> find_attention(Graph& graph, const PassContext& context) { return rewrite_all(graph, context, [](Rewriter& r) { return attentions(r); }); }
 Result<int> merge_attention_inputs(Graph& graph, const PassContext& context) {
-  return rewrite_all(graph, context, merges);
+  return rewrite_all(graph, context, [](Rewriter& r) { return merges(r); });
 }
 
 }  // namespace bolide

@@ -197,9 +197,9 @@ Result<int> skips(Rewriter& r) {
 
 }  // namespace
 
-Result<int> find_layer_norms(Graph& graph, const PassContext& context) { return rewrite_all(graph, context, norms); }
+Result<int> find_layer_norms(Graph& graph, const PassContext& context) { return rewrite_all(graph, context, [](Rewriter& r) { return norms(r); }); }
 Result<int> fuse_skip_layer_norm(Graph& graph, const PassContext& context) {
-  return rewrite_all(graph, context, skips);
+  return rewrite_all(graph, context, [](Rewriter& r) { return skips(r); });
 }
 
 }  // namespace bolide

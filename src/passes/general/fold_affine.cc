@@ -162,6 +162,6 @@ Result<int> fold(Rewriter& r) {
 
 }  // namespace
 
-Result<int> fold_affine(Graph& graph, const PassContext& context) { return rewrite_all(graph, context, fold); }
+Result<int> fold_affine(Graph& graph, const PassContext& context) { return rewrite_all(graph, context, [](Rewriter& r) { return fold(r); }); }
 
 }  // namespace bolide

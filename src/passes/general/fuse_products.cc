@@ -124,11 +124,11 @@ Result<int> gemms(Rewriter& r) {
 
 }  // namespace
 
-Result<int> fuse_conv(Graph& graph, const PassContext& context) { return rewrite_all(graph, context, convolutions); }
+Result<int> fuse_conv(Graph& graph, const PassContext& context) { return rewrite_all(graph, context, [](Rewriter& r) { return convolutions(r); }); }
 
 Result<int> fuse_gemm(Graph& graph, const PassContext& context) {
-  BOLIDE_TRY(const int products, rewrite_all(graph, context, matrices));
-  BOLIDE_TRY(const int activations, rewrite_all(graph, context, gemms));
+  BOLIDE_TRY(const int products, rewrite_all(graph, context, [](Rewriter& r) { return matrices(r); }));
+  BOLIDE_TRY(const int activations, rewrite_all(graph, context, [](Rewriter& r) { return gemms(r); }));
   return products + activations;
 }
 

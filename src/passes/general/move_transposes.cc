@@ -95,7 +95,7 @@ Result<int> move_transposes(Graph& graph, const PassContext& context) {
   constexpr int kRounds = 4;
   int rewrites = 0;
   for (int i = 0; i < kRounds; ++i) {
-    BOLIDE_TRY(const int changed, rewrite_all(graph, context, move));
+    BOLIDE_TRY(const int changed, rewrite_all(graph, context, [](Rewriter& r) { return move(r); }));
     if (changed == 0) break;
     rewrites += changed;
   }

@@ -36,7 +36,7 @@ Result<int> requantised(Rewriter& r) {
 }  // namespace
 
 Result<int> remove_requantised(Graph& graph, const PassContext& context) {
-  return rewrite_all(graph, context, requantised);
+  return rewrite_all(graph, context, [](Rewriter& r) { return requantised(r); });
 }
 
 }  // namespace bolide

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/function_ref.h"
+#include "ir/op_def.h"
 #include "passes/general/facts.h"
 #include "passes/pass.h"
 
