@@ -9,8 +9,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "app/network.h"
 #include "app/model_flags.h"
+#include "app/network.h"
 #include "base/file.h"
 #include "cli/flags.h"
 #include "formats/npy.h"

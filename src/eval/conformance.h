@@ -23,7 +23,7 @@ struct ConformanceCase {
 };
 
 struct ConformanceOptions {
-  std::string filter;                // only cases whose name contains it
+  std::string filter;                 // only cases whose name contains it
   std::filesystem::path exclusions;   // a file of lines "CASE  reason"; empty: none
   std::set<std::string> skip_passes;  // as in NetworkOptions
 };

@@ -99,7 +99,8 @@ class Graph {
   ValueId input(std::string_view name) const;   // kNoValue if there is none
   ValueId output(std::string_view name) const;  // kNoValue if there is none
 
-  // Nodes that read each value (in bodies too), in running order; indexed by ValueId. Outputs of the graph are not in it.
+  // Nodes that read each value (in bodies too), in running order; indexed by ValueId. Outputs of the graph are not in
+  // it.
   std::vector<std::vector<NodeId>> users() const;
   void replace_uses(ValueId from, ValueId to);
   void remove(NodeId id);

@@ -1,5 +1,5 @@
-// remove_identities: nodes whose output is their input. merge_common: nodes of one op, attributes and inputs become one,
-// small constants of the same contents as well. remove_dead_general: nodes whose results nothing reads.
+// remove_identities: nodes whose output is their input. merge_common: nodes of one op, attributes and inputs become
+// one, small constants of the same contents as well. remove_dead_general: nodes whose results nothing reads.
 #include <cstring>
 #include <map>
 
@@ -142,7 +142,11 @@ Result<int> dead(Rewriter& r) {
 Result<int> remove_identities(Graph& graph, const PassContext& context) {
   return rewrite_all(graph, context, [](Rewriter& r) { return identities(r); });
 }
-Result<int> merge_common(Graph& graph, const PassContext& context) { return rewrite_all(graph, context, [](Rewriter& r) { return common(r); }); }
-Result<int> remove_dead_general(Graph& graph, const PassContext& context) { return rewrite_all(graph, context, [](Rewriter& r) { return dead(r); }); }
+Result<int> merge_common(Graph& graph, const PassContext& context) {
+  return rewrite_all(graph, context, [](Rewriter& r) { return common(r); });
+}
+Result<int> remove_dead_general(Graph& graph, const PassContext& context) {
+  return rewrite_all(graph, context, [](Rewriter& r) { return dead(r); });
+}
 
 }  // namespace bolide

@@ -117,7 +117,8 @@ bool is_relu6_of(const Rewriter& r, ValueId value, ValueId x) {
   const NodeId clip = r.made_by(value, "Clip");
   if (clip < 0 || plus(r, r.in(clip, 0), 3, x) != x) return false;
   if (r.op(clip).version < 11)
-    return r.attributes(clip).number("min", -1).value_or(-1) == 0 && r.attributes(clip).number("max", 0).value_or(0) == 6;
+    return r.attributes(clip).number("min", -1).value_or(-1) == 0 &&
+           r.attributes(clip).number("max", 0).value_or(0) == 6;
   const auto low = r.in(clip, 1) == kNoValue ? std::nullopt : r.scalar(r.in(clip, 1));
   const auto high = r.in(clip, 2) == kNoValue ? std::nullopt : r.scalar(r.in(clip, 2));
   return low && high && *low == 0 && *high == 6;
@@ -132,7 +133,8 @@ std::optional<Found> activation_of(const Rewriter& r, double constant, ValueId o
   }
   if (const NodeId hard = r.made_by(other, "HardSigmoid"); hard >= 0 && constant == 1 && r.in(hard, 0) == x) {
     const auto alpha = r.attributes(hard).number("alpha", 0.2f), beta = r.attributes(hard).number("beta", 0.5f);
-    if (alpha && beta && close(static_cast<double>(*alpha), 1.0 / 6) && *beta == 0.5f) return Found{"HardSwish", 14, {}};
+    if (alpha && beta && close(static_cast<double>(*alpha), 1.0 / 6) && *beta == 0.5f)
+      return Found{"HardSwish", 14, {}};
   }
   if (close(constant, 1.0 / 6) && is_relu6_of(r, other, x)) return Found{"HardSwish", 14, {}};
   return std::nullopt;
@@ -190,7 +192,11 @@ Result<int> biased(Rewriter& r) {
 
 }  // namespace
 
-Result<int> find_activations(Graph& graph, const PassContext& context) { return rewrite_all(graph, context, [](Rewriter& r) { return activations(r); }); }
-Result<int> fuse_bias_gelu(Graph& graph, const PassContext& context) { return rewrite_all(graph, context, [](Rewriter& r) { return biased(r); }); }
+Result<int> find_activations(Graph& graph, const PassContext& context) {
+  return rewrite_all(graph, context, [](Rewriter& r) { return activations(r); });
+}
+Result<int> fuse_bias_gelu(Graph& graph, const PassContext& context) {
+  return rewrite_all(graph, context, [](Rewriter& r) { return biased(r); });
+}
 
 }  // namespace bolide

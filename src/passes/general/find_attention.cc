@@ -12,7 +12,7 @@
 namespace bolide {
 namespace {
 
-constexpr std::array kSplit = {0, 2, 1, 3};      // [B, S, H, D] > [B, H, S, D]
+constexpr std::array kSplit = {0, 2, 1, 3};        // [B, S, H, D] > [B, H, S, D]
 constexpr std::array kSplitTurned = {0, 2, 3, 1};  // [B, S, H, D] > [B, H, D, S]
 constexpr std::array kTurned = {0, 1, 3, 2};
 
@@ -232,7 +232,9 @@ Result<int> merges(Rewriter& r) {
 
 }  // namespace
 
-Result<int> find_attention(Graph& graph, const PassContext& context) { return rewrite_all(graph, context, [](Rewriter& r) { return attentions(r); }); }
+Result<int> find_attention(Graph& graph, const PassContext& context) {
+  return rewrite_all(graph, context, [](Rewriter& r) { return attentions(r); });
+}
 Result<int> merge_attention_inputs(Graph& graph, const PassContext& context) {
   return rewrite_all(graph, context, [](Rewriter& r) { return merges(r); });
 }

@@ -144,9 +144,9 @@ Result<int> norms(Rewriter& r) {
     }
     std::vector<ValueId> in = {x, scale};
     if (bias != kNoValue) in.push_back(bias);
-    const NodeId made = r.emit(last, "", centred ? "LayerNormalization" : "RMSNormalization", centred ? 17 : 23,
-                               std::move(in),
-                               {{"axis", variance->axis}, {"epsilon", static_cast<float>(spread.epsilon)}});
+    const NodeId made =
+        r.emit(last, "", centred ? "LayerNormalization" : "RMSNormalization", centred ? 17 : 23, std::move(in),
+               {{"axis", variance->axis}, {"epsilon", static_cast<float>(spread.epsilon)}});
     r.replace(r.out(last), r.out(made));
     ++rewrites;
   }
@@ -172,7 +172,8 @@ Result<int> skips(Rewriter& r) {
       if (biased < 0 || r.op(biased).version < 7 || r.only_user(in[i]) != sum) continue;
       for (const size_t k : {0, 1}) {
         const Facts& bias = r.facts(r.in(biased, k));
-        if (in.size() > 4 || bias.constant == nullptr || bias.rank() != 1 || (*bias.dims)[0] != a.dims->back()) continue;
+        if (in.size() > 4 || bias.constant == nullptr || bias.rank() != 1 || (*bias.dims)[0] != a.dims->back())
+          continue;
         const Facts& product = r.facts(r.in(biased, 1 - k));
         if (!product.dims || *product.dims != *a.dims) continue;
         in.push_back(r.in(biased, k));
@@ -197,7 +198,9 @@ Result<int> skips(Rewriter& r) {
 
 }  // namespace
 
-Result<int> find_layer_norms(Graph& graph, const PassContext& context) { return rewrite_all(graph, context, [](Rewriter& r) { return norms(r); }); }
+Result<int> find_layer_norms(Graph& graph, const PassContext& context) {
+  return rewrite_all(graph, context, [](Rewriter& r) { return norms(r); });
+}
 Result<int> fuse_skip_layer_norm(Graph& graph, const PassContext& context) {
   return rewrite_all(graph, context, [](Rewriter& r) { return skips(r); });
 }

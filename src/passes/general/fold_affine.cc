@@ -34,8 +34,8 @@ std::optional<Affine> affine_of(const Rewriter& r, NodeId id, ValueId x, int ran
     if (r.node(id).out.size() != 1 || r.node(id).in.size() != 5 || r.in(id, 0) != x) return std::nullopt;
     if (r.integer(id, "training_mode", 0) != 0 || r.integer(id, "spatial", 1) != 1) return std::nullopt;
     const auto epsilon = r.attributes(id).number("epsilon", 1e-5f);
-    const auto scale = floats_of(r.constant(r.in(id, 1)), channels), bias = floats_of(r.constant(r.in(id, 2)), channels),
-               mean = floats_of(r.constant(r.in(id, 3)), channels),
+    const auto scale = floats_of(r.constant(r.in(id, 1)), channels),
+               bias = floats_of(r.constant(r.in(id, 2)), channels), mean = floats_of(r.constant(r.in(id, 3)), channels),
                variance = floats_of(r.constant(r.in(id, 4)), channels);
     if (!epsilon || !scale || !bias || !mean || !variance) return std::nullopt;
     Affine to;
@@ -67,8 +67,7 @@ Result<Tensor> scaled(const Tensor& from, const std::vector<double>& scale, Func
   BOLIDE_TRY(Tensor to, Tensor::make(DType::kF32, from.shape()));
   const auto in = from.as<float>();
   const auto out = to.mutate<float>();
-  for (size_t i = 0; i < in.size(); ++i)
-    out[i] = static_cast<float>(static_cast<double>(in[i]) * scale[channel(i)]);
+  for (size_t i = 0; i < in.size(); ++i) out[i] = static_cast<float>(static_cast<double>(in[i]) * scale[channel(i)]);
   return to;
 }
 
@@ -124,8 +123,7 @@ Result<NodeId> fold_into_product(Rewriter& r, NodeId product, NodeId after) {
     before = *given;
   }
   const auto columns = static_cast<size_t>(b->dim(1));
-  BOLIDE_TRY(Tensor folded,
-             scaled(*b, affine->scale, [&](size_t i) { return turned ? i / columns : i % columns; }));
+  BOLIDE_TRY(Tensor folded, scaled(*b, affine->scale, [&](size_t i) { return turned ? i / columns : i % columns; }));
   BOLIDE_TRY(Tensor shifted, Tensor::make(DType::kF32, {N}));
   for (size_t i = 0; i < before.size(); ++i)
     shifted.mutate<float>()[i] =
@@ -136,8 +134,7 @@ Result<NodeId> fold_into_product(Rewriter& r, NodeId product, NodeId after) {
       if (name != "beta") attributes.emplace_back(name, value);
   const ValueId weights = r.add_constant(r.node(product).name + ".weights", std::move(folded));
   const ValueId added = r.add_constant(r.node(product).name + ".bias", std::move(shifted));
-  const NodeId made =
-      r.emit(product, "", "Gemm", 13, {r.in(product, 0), weights, added}, std::move(attributes));
+  const NodeId made = r.emit(product, "", "Gemm", 13, {r.in(product, 0), weights, added}, std::move(attributes));
   r.replace(r.out(after), r.out(made));
   return made;
 }
@@ -162,6 +159,8 @@ Result<int> fold(Rewriter& r) {
 
 }  // namespace
 
-Result<int> fold_affine(Graph& graph, const PassContext& context) { return rewrite_all(graph, context, [](Rewriter& r) { return fold(r); }); }
+Result<int> fold_affine(Graph& graph, const PassContext& context) {
+  return rewrite_all(graph, context, [](Rewriter& r) { return fold(r); });
+}
 
 }  // namespace bolide

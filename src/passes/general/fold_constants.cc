@@ -9,10 +9,10 @@
 namespace bolide {
 namespace {
 
-constexpr int64_t kFreeBytes = 64 << 10;       // a result of so few bytes may always be kept
-constexpr int64_t kGrowthMax = 4 << 20;        // of all of a model's results beyond their inputs
-constexpr int64_t kScratchMax = 64 << 20;      // memory that one node may take, beside its inputs' size
-constexpr int64_t kElementsMax = 1 << 26;      // of inputs: loading must not turn into computing
+constexpr int64_t kFreeBytes = 64 << 10;   // a result of so few bytes may always be kept
+constexpr int64_t kGrowthMax = 4 << 20;    // of all of a model's results beyond their inputs
+constexpr int64_t kScratchMax = 64 << 20;  // memory that one node may take, beside its inputs' size
+constexpr int64_t kElementsMax = 1 << 26;  // of inputs: loading must not turn into computing
 
 // Refuses what a node should not take while a model is loaded.
 class LimitedPool : public TensorPool {
@@ -46,9 +46,9 @@ Result<int> fold(Rewriter& r, Workers& workers) {
       const ValueId from = node.out[i];
       r.replace(from, r.add_constant(node.name, std::move(tensor)));
     };
-    if (const Facts& known = r.facts(node.out[0]);
-        node.out.size() == 1 && known.values && known.dtype == DType::kI64 && known.rank() >= 0 &&
-        std::all_of(known.values->begin(), known.values->end(), is_number)) {
+    if (const Facts& known = r.facts(node.out[0]); node.out.size() == 1 && known.values && known.dtype == DType::kI64 &&
+                                                   known.rank() >= 0 &&
+                                                   std::all_of(known.values->begin(), known.values->end(), is_number)) {
       const bool is_scalar = known.rank() == 0 && known.values->size() == 1;
       if (is_scalar || (known.rank() == 1 && (*known.dims)[0] == static_cast<int64_t>(known.values->size()))) {
         Tensor tensor = Tensor::vector(DType::kI64, std::span<const int64_t>(*known.values));

@@ -124,7 +124,9 @@ Result<int> gemms(Rewriter& r) {
 
 }  // namespace
 
-Result<int> fuse_conv(Graph& graph, const PassContext& context) { return rewrite_all(graph, context, [](Rewriter& r) { return convolutions(r); }); }
+Result<int> fuse_conv(Graph& graph, const PassContext& context) {
+  return rewrite_all(graph, context, [](Rewriter& r) { return convolutions(r); });
+}
 
 Result<int> fuse_gemm(Graph& graph, const PassContext& context) {
   BOLIDE_TRY(const int products, rewrite_all(graph, context, [](Rewriter& r) { return matrices(r); }));

@@ -152,7 +152,8 @@ TEST(GeneralPasses, LargeResultsAreNotFolded) {
 TEST(GeneralPasses, IdentitiesGo) {
   Builder b;
   const ValueId x = b.input({2, 3});
-  const ValueId same = b.op("Reshape", {b.op("Identity", {b.op("Cast", {x}, {{"to", int64_t{1}}})}), b.integers({2, -1})});
+  const ValueId same =
+      b.op("Reshape", {b.op("Identity", {b.op("Cast", {x}, {{"to", int64_t{1}}})}), b.integers({2, -1})});
   b.output(b.op("Relu", {b.op("Transpose", {same}, {{"perm", std::vector<int64_t>{0, 1}}})}));
   b.output(same);
   EXPECT_EQ(b.check(), (Left{{"Relu", 1}}));
@@ -217,7 +218,7 @@ TEST(GeneralPasses, SumsThatBroadcastAreNoResidual) {
   const ValueId y = b.op("Conv", {b.input({1, 2, 4, 4}), b.weight({2, 2, 3, 3})});
   b.output(b.op("Add", {y, b.input({1, 1, 1, 2})}));
   b.output(b.op("Relu", {b.op("Add", {b.op("Conv", {b.input({1, 2, 4, 4}, false), b.weight({2, 2, 3, 3})}),
-                                     b.input({3, 2, 2, 2}, false)})}));
+                                      b.input({3, 2, 2, 2}, false)})}));
   const Left left = b.check();
   EXPECT_EQ(left.at("Conv"), 2);
   EXPECT_EQ(left.at("Add"), 2);
@@ -330,7 +331,8 @@ TEST(GeneralPasses, AttentionOfUnknownDimsIsFoundOnlyWhereTheyAgree) {
   b.output(attention(b, b.open_input({2, 5, 12}, {0, 1}), kNoValue, true));
   EXPECT_EQ(b.check(), (Left{{"Attention", 1}}));
   Builder masked;  // what the mask's dims are is not known
-  masked.output(attention(masked, masked.open_input({2, 5, 12}, {0, 1}), masked.open_input({2, 1, 1, 5}, {0, 3}), true));
+  masked.output(
+      attention(masked, masked.open_input({2, 5, 12}, {0, 1}), masked.open_input({2, 1, 1, 5}, {0, 3}), true));
   EXPECT_EQ(masked.check().count("Softmax"), 1u);
 }
 

@@ -90,6 +90,8 @@ struct Leaf {
 };
 std::vector<Leaf> leaves_of(const Rewriter& r, ValueId value, std::string_view op, size_t most = 8);
 
-inline bool near(double a, double b) { return a == b || (a - b < 1e-6 * (b < 0 ? -b : b) && b - a < 1e-6 * (b < 0 ? -b : b)); }
+inline bool near(double a, double b) {
+  return a == b || (a - b < 1e-6 * (b < 0 ? -b : b) && b - a < 1e-6 * (b < 0 ? -b : b));
+}
 
 }  // namespace bolide
