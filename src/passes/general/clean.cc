@@ -12,7 +12,7 @@ namespace {
 bool is_identity(const Rewriter& r, NodeId id) {
   const Node& node = r.node(id);
   const Generic& op = r.op(id);
-  if (!op.def->domain.empty() || node.in.empty() || node.in[0] == kNoValue) return false;
+  if (!op.def->domain.empty() || node.in.empty() || node.out.empty() || node.in[0] == kNoValue) return false;
   const std::string_view name = op.def->name;
   const Facts &x = r.facts(node.in[0]), &y = r.facts(node.out[0]);
   const bool same_dims = x.dims && y.dims && *x.dims == *y.dims;
@@ -45,6 +45,7 @@ bool is_identity(const Rewriter& r, NodeId id) {
 // A view of a view: the first one's shape does not matter if the second names all dims itself.
 bool reads_a_reshape(const Rewriter& r, NodeId id) {
   if (!r.is(id, "Reshape") || r.op(id).version < 5 || r.made_by(r.in(id, 0), "Reshape") < 0) return false;
+  if (r.in(r.made_by(r.in(id, 0), "Reshape"), 0) == kNoValue) return false;
   const Facts& target = r.facts(r.in(id, 1));
   if (!target.values || r.constant(r.in(id, 1)) == nullptr) return false;
   for (const int64_t dim : *target.values)

@@ -421,7 +421,8 @@ Facts FactsTable::infer(const Node& node, const Generic& op, size_t output) {
     const auto type = a.integer("to", 0);
     to.dtype = type ? element_type(*type) : DType::kNone;
     to.dims = x.dims;
-    if (to.dtype == DType::kI64) to.values = x.values;
+    // A size that i32 cannot hold would fail where it is used.
+    if (to.dtype == DType::kI64 || to.dtype == DType::kI32) to.values = x.values;
   } else if (name == "Transpose") {
     const auto perm = a.integers("perm");
     if (!x.dims || !perm) return to;
@@ -441,9 +442,16 @@ Facts FactsTable::infer(const Node& node, const Generic& op, size_t output) {
     else if (in(1).rank() == 1 && is_number((*in(1).dims)[0]) && (*in(1).dims)[0] <= kRankMax)
       to.dims = reshape(x, Numbers(static_cast<size_t>((*in(1).dims)[0]), Facts::kUnknown), false);
   } else if (name == "Expand") {
-    if (!x.dims || !in(1).values) return to;
+    const Facts& shape = in(1);
+    if (!x.dims) return to;
+    if (!shape.values) {
+      if (shape.rank() != 1 || !is_number((*shape.dims)[0]) || (*shape.dims)[0] > kRankMax) return to;
+      to.dims = Numbers(std::max(x.dims->size(), static_cast<size_t>((*shape.dims)[0])));
+      for (int64_t& dim : *to.dims) dim = fresh();
+      return to;
+    }
     Numbers dims = *x.dims;
-    const Numbers& want = *in(1).values;
+    const Numbers& want = *shape.values;
     if (want.size() > dims.size()) dims.insert(dims.begin(), want.size() - dims.size(), 1);
     for (size_t k = 1; k <= want.size(); ++k) {
       int64_t& dim = dims[dims.size() - k];

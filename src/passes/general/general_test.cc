@@ -348,6 +348,19 @@ TEST(GeneralPasses, QuantisedTwiceIsQuantisedOnce) {
   }
 }
 
+TEST(GeneralPasses, NodesWithoutInputsOrOutputsAreHarmless) {
+  Builder b;
+  const ValueId x = b.input({2});
+  b.op("Transpose", {b.op("Transpose", {kNoValue})});
+  b.op("Reshape", {b.op("Reshape", {kNoValue, b.integers({2})}), b.integers({2})});
+  b.output(b.op("Relu", {x}));
+  const OpDef* def = find_op("", "Conv", 18);
+  b.graph.add_general({def, 18, std::make_shared<Attributes>()}, {kNoValue}, 0, "none", {});
+  Workers workers(1);
+  EXPECT_TRUE(run_general_passes(b.graph, {}, workers, {"remove_dead"}));
+  EXPECT_TRUE(b.graph.verify());
+}
+
 TEST(GeneralPasses, UnknownNamesAreRefused) {
   Builder b;
   b.output(b.op("Relu", {b.input({2})}));

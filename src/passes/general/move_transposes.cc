@@ -28,7 +28,7 @@ Numbers perm_of(const Rewriter& r, NodeId id) {
 
 bool combine(Rewriter& r, NodeId id) {
   const NodeId before = r.made_by(r.in(id, 0), "Transpose");
-  if (before < 0) return false;
+  if (before < 0 || r.in(before, 0) == kNoValue) return false;
   const Numbers first = perm_of(r, before), second = perm_of(r, id);
   if (first.empty() || first.size() != second.size()) return false;
   Numbers both;

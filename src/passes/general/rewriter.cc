@@ -22,7 +22,8 @@ Rewriter::Rewriter(Graph& graph, FactsTable& facts)
 bool Rewriter::is(NodeId id, std::string_view name, std::string_view domain) const {
   if (!alive(id)) return false;
   const auto* generic = std::get_if<Generic>(&graph_.node(id).op);
-  return generic != nullptr && generic->def->name == name && generic->def->domain == domain;
+  return generic != nullptr && !graph_.node(id).out.empty() && generic->def->name == name &&
+         generic->def->domain == domain;
 }
 
 NodeId Rewriter::made_by(ValueId value, std::string_view name, std::string_view domain) const {
@@ -36,6 +37,7 @@ int Rewriter::uses(ValueId value) const {
 }
 
 NodeId Rewriter::only_user(ValueId value) const {
+  if (value == kNoValue) return -1;
   const auto& users = users_[static_cast<size_t>(value)];
   return users.size() == 1 && outputs_[static_cast<size_t>(value)].empty() ? users[0] : -1;
 }
