@@ -12,7 +12,7 @@ import tempfile
 # folder: the folders it may include; what those may include is allowed too.
 MAY_INCLUDE = {
     "base": "", "tensor": "base", "device": "tensor", "comm": "device", "formats": "tensor", "ir": "tensor",
-    "kv": "device", "text": "formats", "kernels": "ir device", "tune": "kernels", "passes": "ir",
+    "kv": "device", "text": "formats", "kernels": "ir device", "tune": "kernels", "passes": "ir ops",
     "plan": "passes tune kernels comm", "models": "ir formats", "ops": "ir", "onnx": "ops formats",
     "load": "models onnx formats text synth", "engine": "kv plan text comm", "measure": "plan device",
     "app": "engine load passes models onnx", "eval": "app measure onnx", "synth": "formats onnx models", "zoo": "synth formats", "server": "engine text",

@@ -25,7 +25,29 @@ Result<> check(const OnnxProgram::Port& port, const AnyValue& value) {
   return {};
 }
 
+// What passes may take for granted of an input: run checks it.
+Facts declared(const OnnxType& type) {
+  Facts facts;
+  if (type.kind != OnnxType::Kind::kTensor) return facts;
+  if (const auto dtype = onnx_dtype(type.element); dtype.has_value()) facts.dtype = *dtype;
+  if (!type.dims.has_value() || type.dims->size() > kRankMax) return facts;
+  facts.dims = Numbers{};
+  for (const OnnxDim& dim : *type.dims)
+    facts.dims->push_back(dim.value.has_value() && *dim.value >= 0 ? *dim.value : Facts::kUnknown);
+  return facts;
+}
+
 }  // namespace
+
+Result<std::vector<PassRecord>> run_passes(OnnxProgram& program, Workers& workers, const std::set<std::string>& skip,
+                                           const FunctionRef<void(const PassRecord&, const Graph&)>* after) {
+  std::vector<Facts> inputs;
+  for (const OnnxProgram::Port& port : program.inputs) inputs.push_back(declared(port.type));
+  std::set<std::string> names = skip;
+  if (names.erase("all") > 0)
+    for (const Pass& pass : general_passes()) names.emplace(pass.name);
+  return run_general_passes(program.graph, inputs, workers, names, after);
+}
 
 bool is_network(const std::filesystem::path& path) { return path.extension() == ".onnx"; }
 
@@ -49,10 +71,14 @@ std::string to_string(const OnnxType& type) {
 }
 
 Result<std::shared_ptr<const NetworkModel>> NetworkModel::open(const std::filesystem::path& path,
-                                                               std::span<const OpDef> added) {
+                                                               const NetworkOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   const std::shared_ptr<NetworkModel> model(new NetworkModel);
-  BOLIDE_TRY(model->program_, open_onnx(path, added));
+  BOLIDE_TRY(model->program_, open_onnx(path, options.added));
+  Workers workers(1);  // for what is folded
+  auto passes = run_passes(model->program_, workers, options.skip_passes);
+  if (!passes) return std::move(passes).error().context(path.string());
+  model->passes_ = *std::move(passes);
   BOLIDE_TRY(Interpreter interpreter, Interpreter::make(model->program_.graph));
   model->interpreter_ = std::make_unique<Interpreter>(std::move(interpreter));
   model->load_ms_ = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
@@ -67,9 +93,9 @@ Result<NetworkSession> NetworkSession::make(std::shared_ptr<const NetworkModel> 
   return session;
 }
 
-Result<NetworkSession> NetworkSession::open(const std::filesystem::path& path, int threads) {
-  BOLIDE_TRY(auto model, NetworkModel::open(path));
-  return make(std::move(model), threads);
+Result<NetworkSession> NetworkSession::open(const std::filesystem::path& path, const NetworkOptions& options) {
+  BOLIDE_TRY(auto model, NetworkModel::open(path, options));
+  return make(std::move(model), options.threads);
 }
 
 Result<std::vector<AnyValue>> NetworkSession::run(std::vector<AnyValue> given, const GeneralObserver* observer,

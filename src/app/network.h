@@ -5,38 +5,52 @@
 
 #include <filesystem>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "device/device.h"
 #include "onnx/import.h"
+#include "passes/general/general.h"
 #include "plan/interpreter.h"
 #include "tensor/caching_pool.h"
 
 namespace bolide {
 
+struct NetworkOptions {
+  int threads = 0;                    // of a session; 0: the cores this cgroup may use
+  std::set<std::string> skip_passes;  // general_passes() that are left out; "all": every one
+  std::span<const OpDef> added;       // ops of the program's own (open_onnx), which must outlive the model
+};
+
 // True if the path is for NetworkModel, by its name: "x.onnx".
 bool is_network(const std::filesystem::path& path);
 
+// Runs the passes on a model's graph, with what it declares of its inputs. An unknown name in `skip` is an error that
+// lists the known ones.
+Result<std::vector<PassRecord>> run_passes(OnnxProgram& program, Workers& workers, const std::set<std::string>& skip,
+                                           const FunctionRef<void(const PassRecord&, const Graph&)>* after = nullptr);
+
 class NetworkModel {
  public:
-  // Errors are for the user: file, node, what is wrong. `added`: ops of the program's own (open_onnx), which must
-  // outlive the model.
+  // Errors are for the user: file, node, what is wrong.
   static Result<std::shared_ptr<const NetworkModel>> open(const std::filesystem::path& path,
-                                                          std::span<const OpDef> added = {});
+                                                          const NetworkOptions& options);
 
   const OnnxProgram& program() const { return program_; }
   const std::vector<OnnxProgram::Port>& inputs() const { return program_.inputs; }
   const std::vector<OnnxProgram::Port>& outputs() const { return program_.outputs; }
   const Interpreter& interpreter() const { return *interpreter_; }
   double load_ms() const { return load_ms_; }
+  const std::vector<PassRecord>& passes() const { return passes_; }  // in the order in which they ran
 
  private:
   NetworkModel() = default;
 
   OnnxProgram program_;                       // the interpreter points into it
   std::unique_ptr<Interpreter> interpreter_;  // made last
+  std::vector<PassRecord> passes_;
   double load_ms_ = 0;
 };
 
@@ -45,7 +59,7 @@ class NetworkSession {
   // threads: 0: the cores this cgroup may use.
   static Result<NetworkSession> make(std::shared_ptr<const NetworkModel> model, int threads);
   // A model with the one session that uses it.
-  static Result<NetworkSession> open(const std::filesystem::path& path, int threads);
+  static Result<NetworkSession> open(const std::filesystem::path& path, const NetworkOptions& options);
 
   const std::shared_ptr<const NetworkModel>& shared_model() const { return model_; }
   const std::vector<OnnxProgram::Port>& inputs() const { return model_->inputs(); }

@@ -18,9 +18,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (!value) return 0;
     inputs.push_back(*std::move(value));
   }
+  Workers workers(1);
+  if (!run_passes(*program, workers, {})) return 0;
   const auto interpreter = Interpreter::make(program->graph);
   if (!interpreter) return 0;
-  Workers workers(1);
   (void)interpreter->run(std::move(inputs), workers);
   return 0;
 }

@@ -246,6 +246,7 @@ Result<> bench(const BenchFlags& flags, const Version& version) {
                           .threads = flags.model.threads,
                           .batch = flags.batch,
                           .repeat = flags.repeat_given ? flags.repeat : 0,
+                          .skip_passes = flags.model.skip_passes,
                           .json = flags.json});
   if (!flags.shapes.empty() || !flags.inputs.empty())
     return error(Code::kInvalid, "--shape and --input are for ONNX models");

@@ -91,9 +91,9 @@ void print_text(const NetworkComparison& comparison, const std::string& against)
 }
 
 Result<> compare(const CompareFlags& flags) {
-  BOLIDE_TRY(NetworkSession network, NetworkSession::open(flags.path, flags.threads));
+  BOLIDE_TRY(NetworkSession network, NetworkSession::open(flags.path, {flags.threads, {}, {}}));
   const auto open_reference = [&]() -> Result<NetworkSession> {
-    if (!flags.against.empty()) return NetworkSession::open(flags.against, flags.threads);
+    if (!flags.against.empty()) return NetworkSession::open(flags.against, {flags.threads, {}, {}});
     return NetworkSession::make(network.shared_model(), 1);
   };
   BOLIDE_TRY(NetworkSession reference, open_reference());

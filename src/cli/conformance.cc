@@ -5,6 +5,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "app/model_flags.h"
 #include "cli/cli.h"
 #include "cli/flags.h"
 #include "device/device.h"
@@ -19,7 +20,7 @@ constexpr const char* kFooter = R"(Examples:
   bolide conformance data --json > conformance.json)";
 
 struct ConformanceFlags {
-  std::string suite, filter, exclusions;
+  std::string suite, filter, exclusions, skip_passes;
   int32_t threads = 0;
   bool json = false;
 };
@@ -27,6 +28,10 @@ struct ConformanceFlags {
 constexpr Option<ConformanceFlags> kOptions[] = {
     {"filter", &ConformanceFlags::filter, {}, "only cases whose name contains this"},
     {"exclusions", &ConformanceFlags::exclusions, {}, "a file of lines 'CASE reason': failures that are known and why"},
+    {"skip_passes",
+     &ConformanceFlags::skip_passes,
+     {},
+     "passes to leave out, with commas between them; all: every one"},
     {"threads", &ConformanceFlags::threads, {.min = 0, .max = 1024}, "threads; 0: the cores this cgroup may use"},
     {"json", &ConformanceFlags::json, {}, "one JSON object on standard output"},
 };
@@ -52,7 +57,8 @@ Result<int> conformance(const ConformanceFlags& flags) {
   ProgressLine line;
   const auto progress = [&](size_t done, size_t all) { line.show(fmt::format("{} of {} cases", done, all)); };
   BOLIDE_TRY(const auto cases,
-             run_conformance(flags.suite, {flags.filter, flags.exclusions}, stream->workers(), progress));
+             run_conformance(flags.suite, {flags.filter, flags.exclusions, split_names(flags.skip_passes)},
+                             stream->workers(), progress));
   line.clear();
   Count sum;
   std::map<std::string, Count> by_op;

@@ -265,7 +265,13 @@ Result<> inspect(const CLI::App& app, const InspectFlags& flags) {
   }
   if (flags.path.empty()) return error(Code::kInvalid, "inspect needs a MODEL");
   if (is_network(flags.path))
-    return inspect_network({.path = flags.path, .inputs = {}, .shapes = {}, .output = {}, .json = false});
+    return inspect_network({.path = flags.path,
+                            .inputs = {},
+                            .shapes = {},
+                            .output = {},
+                            .skip_passes = flags.model.skip_passes,
+                            .graph = flags.graph,
+                            .json = false});
   BOLIDE_TRY(const ModelOptions options, to_model_options(flags.model));
   if (is_engine(flags.path)) {
     BOLIDE_TRY(const Prepared engine, read_engine(flags.path, options));

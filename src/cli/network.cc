@@ -9,6 +9,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "app/model_flags.h"
 #include "app/network.h"
 #include "base/file.h"
 #include "cli/flags.h"
@@ -82,6 +83,62 @@ std::string short_text(const ordered_json& summary) {
   return text;
 }
 
+std::string counts_of(const std::map<std::string, int>& ops) {
+  std::string text;
+  for (const auto& [op, n] : ops) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", n, op);
+  return text;
+}
+
+std::map<std::string, int> count_ops(const Graph& graph) {
+  std::map<std::string, int> ops;
+  const auto count = [&](const auto& self, const Graph& one) -> void {
+    for (const NodeId id : one.order()) {
+      ++ops[std::string(op_name(one.node(id).op))];
+      for (const Body& body : one.node(id).bodies) self(self, *body.graph);
+    }
+  };
+  count(count, graph);
+  return ops;
+}
+
+// Each pass: how often it fired, how many nodes there are then, and which operators came and went.
+Result<> inspect_passes(OnnxProgram& program, const NetworkFlags& flags) {
+  std::map<std::string, int> before = count_ops(program.graph);
+  const auto total = [](const std::map<std::string, int>& ops) {
+    int sum = 0;
+    for (const auto& [op, n] : ops) sum += n;
+    return sum;
+  };
+  ordered_json list = ordered_json::array();
+  if (!flags.json) fmt::print("{:<26}{:>9}  {} nodes: {}\n", "as built", "", total(before), counts_of(before));
+  const auto show = [&](const PassRecord& record, const Graph& graph) {
+    const std::map<std::string, int> after = count_ops(graph);
+    std::string changes;
+    std::map<std::string, int> change = after;
+    for (const auto& [op, n] : before) change[op] -= n;
+    for (const auto& [op, n] : change)
+      if (n != 0) changes += fmt::format(" {:+d} {}", n, op);
+    if (flags.json)
+      list.push_back({{"pass", record.name},
+                      {"rewrites", record.rewrites},
+                      {"skipped", record.skipped},
+                      {"ms", record.ms},
+                      {"nodes", total(after)}});
+    else
+      fmt::print("{:<26}{:>9}  {} nodes{}\n", record.name,
+                 record.skipped ? std::string("skipped") : fmt::format("{}", record.rewrites), total(after), changes);
+    before = after;
+  };
+  const FunctionRef<void(const PassRecord&, const Graph&)> observer(show);
+  Workers workers(1);
+  BOLIDE_TRY(run_passes(program, workers, split_names(flags.skip_passes), &observer));
+  if (flags.json)
+    std::cout << ordered_json{{"model", flags.path}, {"passes", list}, {"operators", before}}.dump() << std::endl;
+  else
+    fmt::print("{:<26}{:>9}  {} nodes: {}\n", "as run", "", total(before), counts_of(before));
+  return {};
+}
+
 }  // namespace
 
 Result<std::vector<AnyValue>> network_inputs(const NetworkSession& network, const NetworkFlags& flags, bool fill) {
@@ -124,7 +181,8 @@ Result<> run_network(const NetworkFlags& flags) {
   if (!flags.output.empty() && !flags.output.ends_with(".npz"))
     return error(Code::kInvalid, fmt::format("--output {}: expected a name that ends in .npz", flags.output));
   if (!flags.output.empty()) BOLIDE_TRY(check_output_file(flags.output));
-  BOLIDE_TRY(NetworkSession network, NetworkSession::open(flags.path, flags.threads));
+  BOLIDE_TRY(NetworkSession network,
+             NetworkSession::open(flags.path, {flags.threads, split_names(flags.skip_passes), {}}));
   BOLIDE_TRY(std::vector<AnyValue> inputs, network_inputs(network, flags, false));
   const auto start = std::chrono::steady_clock::now();
   BOLIDE_TRY(const std::vector<AnyValue> outputs, network.run(std::move(inputs)));
@@ -158,7 +216,8 @@ Result<> run_network(const NetworkFlags& flags) {
 }
 
 Result<> bench_network(const NetworkFlags& flags) {
-  BOLIDE_TRY(NetworkSession network, NetworkSession::open(flags.path, flags.threads));
+  BOLIDE_TRY(NetworkSession network,
+             NetworkSession::open(flags.path, {flags.threads, split_names(flags.skip_passes), {}}));
   BOLIDE_TRY(const std::vector<AnyValue> inputs, network_inputs(network, flags, true));
   constexpr int kRepeat = 50;
   const int repeat = flags.repeat > 0 ? flags.repeat : kRepeat;
@@ -209,7 +268,8 @@ Result<> bench_network(const NetworkFlags& flags) {
 }
 
 Result<> profile_network(const NetworkFlags& flags) {
-  BOLIDE_TRY(NetworkSession network, NetworkSession::open(flags.path, flags.threads));
+  BOLIDE_TRY(NetworkSession network,
+             NetworkSession::open(flags.path, {flags.threads, split_names(flags.skip_passes), {}}));
   BOLIDE_TRY(const std::vector<AnyValue> inputs, network_inputs(network, flags, true));
   struct Row {
     std::string op, shape;
@@ -264,7 +324,8 @@ Result<> profile_network(const NetworkFlags& flags) {
 }
 
 Result<> inspect_network(const NetworkFlags& flags) {
-  BOLIDE_TRY(const OnnxProgram program, open_onnx(flags.path));
+  BOLIDE_TRY(OnnxProgram program, open_onnx(flags.path));
+  if (flags.graph) return inspect_passes(program, flags);
   std::map<std::string, int> ops;
   size_t constants = 0, nodes = 0;
   const auto count = [&](const auto& self, const Graph& graph) -> void {

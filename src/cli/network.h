@@ -16,7 +16,9 @@ struct NetworkFlags {
   std::string output;               // run: an .npz file
   int32_t threads = 0, batch = 0, repeat = 0;
   uint64_t seed = 0;
-  std::string by = "operator";  // profile: node or operator
+  std::string by = "operator";   // profile: node or operator
+  std::string skip_passes = {};  // names with commas between them
+  bool graph = false;            // inspect: what each pass does
   bool json = false;
 };
 

@@ -308,6 +308,7 @@ Result<> run(const CLI::App& app, const RunFlags& flags) {
                         .shapes = {},
                         .output = flags.output,
                         .threads = flags.model.threads,
+                        .skip_passes = flags.model.skip_passes,
                         .json = flags.json});
   if (app.count("--input") + app.count("--output") > 0)
     return error(Code::kInvalid, "--input and --output are for ONNX models: a language model takes -p");

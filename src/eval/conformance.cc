@@ -8,6 +8,7 @@
 #include <fstream>
 #include <set>
 
+#include "app/network.h"
 #include "onnx/import.h"
 #include "ops/number.h"
 #include "plan/interpreter.h"
@@ -142,7 +143,7 @@ Result<> run_set(const Interpreter& interpreter, const OnnxProgram& program, con
   return {};
 }
 
-Result<> run_case(Found& found, Workers& workers) {
+Result<> run_case(Found& found, Workers& workers, const std::set<std::string>& skip) {
   BOLIDE_TRY(const MappedFile mapped, MappedFile::open(found.model));
   BOLIDE_TRY(const OnnxModel model, OnnxModel::parse(mapped.bytes(), found.of.name));
   for (const OnnxOpset& opset : model.opsets)
@@ -150,10 +151,11 @@ Result<> run_case(Found& found, Workers& workers) {
   std::set<std::string> named;
   for (const OnnxNode& node : model.graph.nodes) named.emplace(node.op);
   found.of.ops.assign(named.begin(), named.end());
-  BOLIDE_TRY(const OnnxProgram program, open_onnx(found.model));
+  BOLIDE_TRY(OnnxProgram program, open_onnx(found.model));
   std::set<std::string> ops(named);
   note_ops(program.graph, ops);
   found.of.ops.assign(ops.begin(), ops.end());
+  BOLIDE_TRY(run_passes(program, workers, skip));
   BOLIDE_TRY(const Interpreter interpreter, Interpreter::make(program.graph));
   if (found.folder.empty()) {
     BOLIDE_TRY(std::vector<AnyValue> inputs, ramp_of(program));
@@ -214,7 +216,7 @@ Result<std::vector<ConformanceCase>> run_conformance(const fs::path& suite, cons
   for (Found& found : all) {
     progress(cases.size(), all.size());
     const auto start = std::chrono::steady_clock::now();
-    const auto done = run_case(found, workers);
+    const auto done = run_case(found, workers, options.skip_passes);
     found.of.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     const auto exclusion = excluded.find(found.of.name);
     found.of.outcome = done                          ? Case::Outcome::kPassed

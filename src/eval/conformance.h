@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -22,8 +23,9 @@ struct ConformanceCase {
 };
 
 struct ConformanceOptions {
-  std::string filter;                // only cases whose name contains it
-  std::filesystem::path exclusions;  // a file of lines "CASE  reason"; empty: none
+  std::string filter;                 // only cases whose name contains it
+  std::filesystem::path exclusions;   // a file of lines "CASE  reason"; empty: none
+  std::set<std::string> skip_passes;  // as in NetworkOptions
 };
 
 // All cases of a suite: a folder with node/, simple/ ... or one of those. Errors: no suite there, a broken file of

@@ -160,6 +160,25 @@ void Graph::remove(NodeId id) {
   std::erase(order_, id);
 }
 
+void Graph::set_order(std::vector<NodeId> order) {
+  for (const NodeId id : order_) node(id).removed = true;
+  for (const NodeId id : order) node(id).removed = false;
+  order_ = std::move(order);
+  // Constants that nothing reads any more give their memory back.
+  std::vector<bool> read(values_.size());
+  const auto use = [&](ValueId value) {
+    if (value != kNoValue) read[static_cast<size_t>(value)] = true;
+  };
+  for (const NodeId id : order_) {
+    for (const ValueId value : node(id).in) use(value);
+    for (const Body& body : node(id).bodies)
+      for (const ValueId value : body.captures) use(value);
+  }
+  for (const Output& output : outputs_) use(output.value);
+  for (size_t i = 0; i < values_.size(); ++i)
+    if (values_[i].kind == ValueKind::kConstant && !read[i]) values_[i].constant = std::make_shared<AnyValue>();
+}
+
 Result<> Graph::verify() const {
   std::vector<bool> defined(values_.size());
   for (size_t i = 0; i < values_.size(); ++i) defined[i] = values_[i].kind != ValueKind::kNode;

@@ -99,10 +99,14 @@ class Graph {
   ValueId input(std::string_view name) const;   // kNoValue if there is none
   ValueId output(std::string_view name) const;  // kNoValue if there is none
 
-  // Nodes that read each value (in bodies too), in running order; indexed by ValueId. Outputs of the graph are not in it.
+  // Nodes that read each value (in bodies too), in running order; indexed by ValueId. Outputs of the graph are not in
+  // it.
   std::vector<std::vector<NodeId>> users() const;
   void replace_uses(ValueId from, ValueId to);
   void remove(NodeId id);
+  // The running order anew; nodes that it leaves out are removed.
+  void set_order(std::vector<NodeId> order);
+  void set_output(size_t i, ValueId value) { outputs_[i].value = value; }
 
   // Every input is made before it is used, every type is what the shape function says, names are unique,
   // weights have as many rows as their parts.

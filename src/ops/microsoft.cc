@@ -160,7 +160,7 @@ Result<> run_skip_simplified_layer_normalization(RunContext& c) {
 
 // The activation that a fused op names, with two parameters whose meaning it decides.
 struct Fused {
-  enum class Kind : uint8_t { kNone, kRelu, kTanh, kSigmoid, kLeakyRelu, kClip, kHardSigmoid };
+  enum class Kind : uint8_t { kNone, kRelu, kTanh, kSigmoid, kLeakyRelu, kClip, kHardSigmoid, kHardSwish, kSilu };
   Kind kind = Kind::kNone;
   double a = 0, b = 0;
 
@@ -171,22 +171,38 @@ struct Fused {
                                                             {"Sigmoid", Kind::kSigmoid},
                                                             {"LeakyRelu", Kind::kLeakyRelu},
                                                             {"Clip", Kind::kClip},
-                                                            {"HardSigmoid", Kind::kHardSigmoid}};
+                                                            {"HardSigmoid", Kind::kHardSigmoid},
+                                                            {"HardSwish", Kind::kHardSwish},
+                                                            {"Silu", Kind::kSilu}};
     for (const auto& [known, kind] : kNames)
       if (known == name) return Fused{kind, a, b};
     return error(Code::kUnsupported, fmt::format("activation '{:.40}'", name));
   }
   double operator()(double x) const {
+    double y = x;
+    apply(&y, static_cast<const double*>(nullptr), 1);
+    return y;
+  }
+  // y = f(y + z) for n elements; z may be null. The kind is looked at once, so that loops of simple ones vectorise.
+  template <class T>
+  void apply(T* y, const T* z, int64_t n) const {
+    const auto each = [&](auto f) {
+      for (int64_t i = 0; i < n; ++i) y[i] = f(z != nullptr ? y[i] + z[i] : y[i]);
+    };
+    const T p = static_cast<T>(a), q = static_cast<T>(b);
+    const auto sigmoid = [](T x) { return 1 / (1 + std::exp(-x)); };
     switch (kind) {
-      case Kind::kNone: return x;
-      case Kind::kRelu: return std::max(x, 0.0);
-      case Kind::kTanh: return std::tanh(x);
-      case Kind::kSigmoid: return 1 / (1 + std::exp(-x));
-      case Kind::kLeakyRelu: return x >= 0 ? x : a * x;
-      case Kind::kClip: return std::min(std::max(x, a), b);
-      case Kind::kHardSigmoid: return std::min(std::max(a * x + b, 0.0), 1.0);
+      case Kind::kNone: return each([](T x) { return x; });
+      case Kind::kRelu: return each([](T x) { return x < 0 ? T(0) : x; });
+      case Kind::kTanh: return each([](T x) { return std::tanh(x); });
+      case Kind::kSigmoid: return each(sigmoid);
+      case Kind::kLeakyRelu: return each([p](T x) { return x >= 0 ? x : p * x; });
+      case Kind::kClip: return each([p, q](T x) { return x < p ? p : x > q ? q : x; });
+      case Kind::kHardSigmoid: return each([p, q](T x) { return std::min(std::max(p * x + q, T(0)), T(1)); });
+      case Kind::kHardSwish:
+        return each([](T x) { return x * std::min(std::max(x * (T(1) / 6) + T(0.5), T(0)), T(1)); });
+      case Kind::kSilu: return each([sigmoid](T x) { return x * sigmoid(x); });
     }
-    return x;
   }
 };
 
@@ -208,9 +224,12 @@ Result<> run_fused_conv(RunContext& c) {
     BOLIDE_TRY(const Tensor wide_b, widened_if<T>(c, 2));
     BOLIDE_TRY(const Tensor wide_z, widened_if<T>(c, 3));
     BOLIDE_TRY(Tensor y, convolve<T>(c, convolution, wide_x, wide_w, wide_b));
-    const auto out = y.mutate<T>();
-    for (size_t i = 0; i < out.size(); ++i)
-      out[i] = static_cast<T>(f(static_cast<double>(out[i] + (wide_z ? wide_z.as<T>()[i] : T{}))));
+    T* const out = y.mutate<T>().data();
+    const T* const added = wide_z ? wide_z.as<T>().data() : nullptr;
+    if (f.kind != Fused::Kind::kNone || added != nullptr)
+      parallel(c.workers(), y.elements(), 16384, [&](int64_t begin, int64_t end) {
+        f.apply(out + begin, added == nullptr ? nullptr : added + begin, end - begin);
+      });
     return emit(c, 0, x->dtype(), std::move(y));
   });
 }

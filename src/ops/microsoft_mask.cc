@@ -7,11 +7,11 @@ Result<> KeyMask::read_bias(const RunContext& c, size_t bias, const Shape& score
   if (given == nullptr) return {};
   const Shape& shape = given->shape();
   if (shape.rank != 4 || (shape[0] != 1 && shape[0] != scores[0]) || (shape[1] != 1 && shape[1] != scores[1]) ||
-      shape[2] != scores[2] || shape[3] < scores[3])
+      (shape[2] != 1 && shape[2] != scores[2]) || shape[3] < scores[3])
     return error(Code::kInvalid,
                  fmt::format("attention_bias is {}, the scores are {}", to_string(shape), to_string(scores)));
   BOLIDE_TRY(to.bias, widened<double>(c, *given));
-  to.bias_row = shape[3];
+  to.bias_row = shape[2] == 1 ? 0 : shape[3];
   to.bias_head = shape[1] == 1 ? 0 : shape[2] * shape[3];
   to.bias_batch = shape[0] == 1 ? 0 : shape[1] * shape[2] * shape[3];
   return {};

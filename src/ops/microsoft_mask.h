@@ -6,7 +6,7 @@
 
 namespace bolide {
 
-// A mask of keys (lengths [B], or 0 and 1 [B, L] or [B, S, L]) and a bias of the scores [B or 1, H or 1, S, L].
+// A mask of keys (lengths [B], or 0 and 1 [B, L] or [B, S, L]) and a bias of the scores [B or 1, H or 1, S or 1, L].
 struct KeyMask {
   std::vector<int64_t> lengths;
   std::vector<bool> shown;  // [B, L] or [B, S, L]; empty: all
