@@ -71,7 +71,7 @@ std::string to_string(const OnnxType& type) {
 }
 
 Result<std::shared_ptr<const NetworkModel>> NetworkModel::open(const std::filesystem::path& path,
-                                                               const NetworkOptions& options) {
+                                                               const NetworkSettings& options) {
   const auto start = std::chrono::steady_clock::now();
   const std::shared_ptr<NetworkModel> model(new NetworkModel);
   BOLIDE_TRY(model->program_, open_onnx(path, options.added));
@@ -93,7 +93,7 @@ Result<NetworkSession> NetworkSession::make(std::shared_ptr<const NetworkModel> 
   return session;
 }
 
-Result<NetworkSession> NetworkSession::open(const std::filesystem::path& path, const NetworkOptions& options) {
+Result<NetworkSession> NetworkSession::open(const std::filesystem::path& path, const NetworkSettings& options) {
   BOLIDE_TRY(auto model, NetworkModel::open(path, options));
   return make(std::move(model), options.threads);
 }

@@ -18,7 +18,7 @@
 
 namespace bolide {
 
-struct NetworkOptions {
+struct NetworkSettings {
   int threads = 0;                    // of a session; 0: the cores this cgroup may use
   std::set<std::string> skip_passes;  // general_passes() that are left out; "all": every one
   std::span<const OpDef> added;       // ops of the program's own (open_onnx), which must outlive the model
@@ -36,7 +36,7 @@ class NetworkModel {
  public:
   // Errors are for the user: file, node, what is wrong.
   static Result<std::shared_ptr<const NetworkModel>> open(const std::filesystem::path& path,
-                                                          const NetworkOptions& options);
+                                                          const NetworkSettings& options);
 
   const OnnxProgram& program() const { return program_; }
   const std::vector<OnnxProgram::Port>& inputs() const { return program_.inputs; }
@@ -59,7 +59,7 @@ class NetworkSession {
   // threads: 0: the cores this cgroup may use.
   static Result<NetworkSession> make(std::shared_ptr<const NetworkModel> model, int threads);
   // A model with the one session that uses it.
-  static Result<NetworkSession> open(const std::filesystem::path& path, const NetworkOptions& options);
+  static Result<NetworkSession> open(const std::filesystem::path& path, const NetworkSettings& options);
 
   const std::shared_ptr<const NetworkModel>& shared_model() const { return model_; }
   const std::vector<OnnxProgram::Port>& inputs() const { return model_->inputs(); }

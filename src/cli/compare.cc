@@ -1,4 +1,4 @@
-// bolide compare: an ONNX model beside another one, or beside itself on one thread, value by value.
+// bolide compare: an ONNX model beside another one, or beside itself without graph passes, value by value.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,11 +19,10 @@ using nlohmann::ordered_json;
 
 constexpr const char* kFooter = R"(Examples:
   bolide compare model.onnx --against quantised.onnx --input x=values.npy
-  bolide compare model.onnx --shape ids=1x128          random inputs; against itself on one thread
+  bolide compare model.onnx --shape ids=1x128          random inputs; against itself without graph passes
   bolide compare model.onnx --against other.onnx --json > difference.json
 
-Without --against the model is compared with a run of itself on one thread: what differs then depends on how work is
-split. Values are matched by the names of outputs and of nodes.)";
+Without --against the model is compared with itself without graph passes: what differs is what was fused. Values are matched by the names of outputs and of nodes.)";
 
 constexpr size_t kShownMax = 20;  // nodes in text
 
@@ -35,7 +34,7 @@ struct CompareFlags {
 };
 
 constexpr Option<CompareFlags> kOptions[] = {
-    {"against", &CompareFlags::against, {}, "the .onnx file to compare with; empty: MODEL itself on one thread"},
+    {"against", &CompareFlags::against, {}, "the .onnx file to compare with; empty: MODEL itself without graph passes"},
     {"threads", &CompareFlags::threads, {.min = 0, .max = 1024}, "threads; 0: the cores this cgroup may use"},
     {"seed", &CompareFlags::seed, {.min = 0}, "of random inputs"},
     {"json", &CompareFlags::json, {}, "one JSON object on standard output, with all nodes"},
@@ -94,7 +93,7 @@ Result<> compare(const CompareFlags& flags) {
   BOLIDE_TRY(NetworkSession network, NetworkSession::open(flags.path, {flags.threads, {}, {}}));
   const auto open_reference = [&]() -> Result<NetworkSession> {
     if (!flags.against.empty()) return NetworkSession::open(flags.against, {flags.threads, {}, {}});
-    return NetworkSession::make(network.shared_model(), 1);
+    return NetworkSession::open(flags.path, {1, {"all"}, {}});
   };
   BOLIDE_TRY(NetworkSession reference, open_reference());
   NetworkFlags given;
@@ -102,7 +101,7 @@ Result<> compare(const CompareFlags& flags) {
   given.seed = static_cast<uint64_t>(flags.seed);
   BOLIDE_TRY(const std::vector<AnyValue> inputs, network_inputs(network, given, true));
   BOLIDE_TRY(const NetworkComparison comparison, compare_networks(network, reference, inputs));
-  const std::string against = flags.against.empty() ? "itself on one thread" : flags.against;
+  const std::string against = flags.against.empty() ? "itself without graph passes, on one thread" : flags.against;
   if (!flags.json) {
     print_text(comparison, against);
     return {};
