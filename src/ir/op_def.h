@@ -122,6 +122,9 @@ struct OpDef {
   Result<> (*run)(RunContext&) = nullptr;
   bool pure = true;             // the same inputs give the same outputs: may be folded
   const void* state = nullptr;  // of an op that a program has added: what its run finds in the context
+
+  // False: it may be named as one of ours, and means something else. Passes leave it alone.
+  bool is_ours() const { return state == nullptr; }
 };
 
 }  // namespace bolide

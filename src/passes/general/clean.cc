@@ -12,7 +12,8 @@ namespace {
 bool is_identity(const Rewriter& r, NodeId id) {
   const Node& node = r.node(id);
   const Generic& op = r.op(id);
-  if (!op.def->domain.empty() || node.in.empty() || node.out.empty() || node.in[0] == kNoValue) return false;
+  if (!op.def->is_ours() || !op.def->domain.empty() || node.in.empty() || node.out.empty() || node.in[0] == kNoValue)
+    return false;
   const std::string_view name = op.def->name;
   const Facts &x = r.facts(node.in[0]), &y = r.facts(node.out[0]);
   const bool same_dims = x.dims && y.dims && *x.dims == *y.dims;

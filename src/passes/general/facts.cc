@@ -382,6 +382,7 @@ Facts FactsTable::selected(const Node& node, const Generic& op, size_t output) {
 }
 
 Facts FactsTable::infer(const Node& node, const Generic& op, size_t output) {
+  if (!op.def->is_ours()) return {};
   const std::string_view name = op.def->name;
   const Attributes& a = *op.attributes;
   const auto in = [&](size_t i) -> const Facts& { return (*this)[i < node.in.size() ? node.in[i] : kNoValue]; };

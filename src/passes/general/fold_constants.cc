@@ -31,7 +31,7 @@ class LimitedPool : public TensorPool {
 // Integer weights are what quantised kernels read: as floats they would be four times as large.
 bool is_foldable(const Rewriter& r, NodeId id) {
   const auto* op = std::get_if<Generic>(&r.node(id).op);
-  return op != nullptr && op->def->pure && r.node(id).bodies.empty() && !r.node(id).out.empty() &&
+  return op != nullptr && op->def->is_ours() && op->def->pure && r.node(id).bodies.empty() && !r.node(id).out.empty() &&
          op->def->name != "DequantizeLinear";
 }
 

@@ -53,7 +53,8 @@ bool helps(const Rewriter& r, NodeId id, size_t transposed) {
 bool sink(Rewriter& r, NodeId id) {
   const Node& node = r.node(id);
   const auto* op = std::get_if<Generic>(&node.op);
-  if (op == nullptr || !op->def->domain.empty() || node.out.size() != 1 || node.in.empty()) return false;
+  if (op == nullptr || !op->def->is_ours() || !op->def->domain.empty() || node.out.size() != 1 || node.in.empty())
+    return false;
   const auto has = [&](std::span<const std::string_view> list) {
     return std::find(list.begin(), list.end(), op->def->name) != list.end();
   };

@@ -22,7 +22,7 @@ Rewriter::Rewriter(Graph& graph, FactsTable& facts)
 bool Rewriter::is(NodeId id, std::string_view name, std::string_view domain) const {
   if (!alive(id)) return false;
   const auto* generic = std::get_if<Generic>(&graph_.node(id).op);
-  return generic != nullptr && !graph_.node(id).out.empty() && generic->def->name == name &&
+  return generic != nullptr && generic->def->is_ours() && !graph_.node(id).out.empty() && generic->def->name == name &&
          generic->def->domain == domain;
 }
 
