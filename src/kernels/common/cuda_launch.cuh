@@ -70,6 +70,11 @@ int launch(const CudaTarget& target, void (*kernel)(Parameters...), dim3 grid, d
 template <class... Parameters, class... Arguments>
 int launch_together(const CudaTarget& target, void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes,
                     Arguments&&... arguments) {
+  if (target.watch != nullptr) {
+    const int64_t blocks = int64_t{grid.x} * grid.y * grid.z;
+    target.watch->see(target.watch->to, {reinterpret_cast<const void*>(kernel), blocks,
+                                         static_cast<int>(block.x * block.y * block.z), 1, shared_bytes});
+  }
   cudaLaunchAttribute attributes[2] = {};
   unsigned count = 0;
   if (target.dependent_launch()) {

@@ -127,13 +127,12 @@ __device__ __forceinline__ void keep_as_it_is(P (&held)[kHeld]) {
 }
 
 // Blocks that a multiprocessor takes at least, which is what bounds registers.
-template <class X, int kHeld, bool kGain>
-constexpr int kBlocks = kGain || sizeof(X) > 2 ? 2
-                        : kHeld == 2           ? 4
-                                               : 3;
+template <class X, bool kGain>
+constexpr int kBlocks = kGain || sizeof(X) > 2 ? 2 : 3;
+static_assert(3 * kQuantiseThreads <= 1536, "threads of a multiprocessor of compute capability 8.9");
 
 template <class X, class Code, int kCount, int kHeld, bool kGain>
-__global__ void __launch_bounds__(kQuantiseThreads, kBlocks<X, kHeld, kGain>)
+__global__ void __launch_bounds__(kQuantiseThreads, kBlocks<X, kGain>)
     quantise_kernel(const X* xs, int64_t x_stride, int k, const float* gain, float eps, Code* codes, float* scales) {
   __shared__ float scratch[kWarp];
   __shared__ uint32_t largest_of_warps[kWarp];
