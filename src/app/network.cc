@@ -75,11 +75,13 @@ Result<std::shared_ptr<const NetworkModel>> NetworkModel::open(const std::filesy
   const auto start = std::chrono::steady_clock::now();
   const std::shared_ptr<NetworkModel> model(new NetworkModel);
   BOLIDE_TRY(model->program_, open_onnx(path, options.added));
-  Workers workers(1);  // for what is folded
-  auto passes = run_passes(model->program_, workers, options.skip_passes);
+  BOLIDE_TRY(const auto device, make_cpu_device(options.threads, std::nullopt));
+  BOLIDE_TRY(const auto stream, device->make_stream());
+  auto passes = run_passes(model->program_, stream->workers(), options.skip_passes);
   if (!passes) return std::move(passes).error().context(path.string());
   model->passes_ = *std::move(passes);
-  BOLIDE_TRY(Interpreter interpreter, Interpreter::make(model->program_.graph));
+  const PrepareSettings settings{.device = device->info(), .workers = stream->workers(), .compute = options.compute};
+  BOLIDE_TRY(Interpreter interpreter, Interpreter::make(model->program_.graph, options.prepare ? &settings : nullptr));
   model->interpreter_ = std::make_unique<Interpreter>(std::move(interpreter));
   model->load_ms_ = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   return std::shared_ptr<const NetworkModel>(model);

@@ -20,6 +20,8 @@ namespace bolide {
 
 struct NetworkSettings {
   int threads = 0;                    // of a session; 0: the cores this cgroup may use
+  bool prepare = true;                // false: every node runs its reference kernel
+  DType compute = DType::kF32;        // bf16: products of f32 may round what they multiply to it
   std::set<std::string> skip_passes;  // general_passes() that are left out; "all": every one
   std::span<const OpDef> added;       // ops of the program's own (open_onnx), which must outlive the model
 };

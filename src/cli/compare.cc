@@ -90,10 +90,10 @@ void print_text(const NetworkComparison& comparison, const std::string& against)
 }
 
 Result<> compare(const CompareFlags& flags) {
-  BOLIDE_TRY(NetworkSession network, NetworkSession::open(flags.path, {flags.threads, {}, {}}));
+  BOLIDE_TRY(NetworkSession network, NetworkSession::open(flags.path, {.threads = flags.threads}));
   const auto open_reference = [&]() -> Result<NetworkSession> {
-    if (!flags.against.empty()) return NetworkSession::open(flags.against, {flags.threads, {}, {}});
-    return NetworkSession::open(flags.path, {1, {"all"}, {}});
+    if (!flags.against.empty()) return NetworkSession::open(flags.against, {.threads = flags.threads});
+    return NetworkSession::open(flags.path, {.threads = 1, .prepare = false, .skip_passes = {"all"}});
   };
   BOLIDE_TRY(NetworkSession reference, open_reference());
   NetworkFlags given;

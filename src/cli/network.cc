@@ -181,8 +181,8 @@ Result<> run_network(const NetworkFlags& flags) {
   if (!flags.output.empty() && !flags.output.ends_with(".npz"))
     return error(Code::kInvalid, fmt::format("--output {}: expected a name that ends in .npz", flags.output));
   if (!flags.output.empty()) BOLIDE_TRY(check_output_file(flags.output));
-  BOLIDE_TRY(NetworkSession network,
-             NetworkSession::open(flags.path, {flags.threads, split_names(flags.skip_passes), {}}));
+  BOLIDE_TRY(NetworkSession network, NetworkSession::open(flags.path, {.threads = flags.threads,
+                                                                       .skip_passes = split_names(flags.skip_passes)}));
   BOLIDE_TRY(std::vector<AnyValue> inputs, network_inputs(network, flags, false));
   const auto start = std::chrono::steady_clock::now();
   BOLIDE_TRY(const std::vector<AnyValue> outputs, network.run(std::move(inputs)));
@@ -216,8 +216,8 @@ Result<> run_network(const NetworkFlags& flags) {
 }
 
 Result<> bench_network(const NetworkFlags& flags) {
-  BOLIDE_TRY(NetworkSession network,
-             NetworkSession::open(flags.path, {flags.threads, split_names(flags.skip_passes), {}}));
+  BOLIDE_TRY(NetworkSession network, NetworkSession::open(flags.path, {.threads = flags.threads,
+                                                                       .skip_passes = split_names(flags.skip_passes)}));
   BOLIDE_TRY(const std::vector<AnyValue> inputs, network_inputs(network, flags, true));
   constexpr int kRepeat = 50;
   const int repeat = flags.repeat > 0 ? flags.repeat : kRepeat;
@@ -268,8 +268,8 @@ Result<> bench_network(const NetworkFlags& flags) {
 }
 
 Result<> profile_network(const NetworkFlags& flags) {
-  BOLIDE_TRY(NetworkSession network,
-             NetworkSession::open(flags.path, {flags.threads, split_names(flags.skip_passes), {}}));
+  BOLIDE_TRY(NetworkSession network, NetworkSession::open(flags.path, {.threads = flags.threads,
+                                                                       .skip_passes = split_names(flags.skip_passes)}));
   BOLIDE_TRY(const std::vector<AnyValue> inputs, network_inputs(network, flags, true));
   struct Row {
     std::string op, shape;

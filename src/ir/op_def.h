@@ -115,6 +115,9 @@ class RunContext {
   std::span<const OutputMemory> memories_;
 };
 
+class PreparedOp;  // ops/prepared_op.h
+struct PrepareContext;
+
 struct OpDef {
   std::string_view domain;  // "" is ai.onnx
   std::string_view name;
@@ -122,6 +125,9 @@ struct OpDef {
   Result<> (*run)(RunContext&) = nullptr;
   bool pure = true;             // the same inputs give the same outputs: may be folded
   const void* state = nullptr;  // of an op that a program has added: what its run finds in the context
+  // Something faster than `run` for a node, by its attributes and constants; a null result: there is nothing. kInvalid:
+  // the node is wrong, as `run` would say.
+  Result<std::unique_ptr<PreparedOp>> (*prepare)(const PrepareContext&) = nullptr;
 
   // False: it may be named as one of ours, and means something else. Passes leave it alone.
   bool is_ours() const { return state == nullptr; }

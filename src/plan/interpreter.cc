@@ -12,6 +12,7 @@ struct Interpreter::Program {
   struct Step {
     NodeId node = -1;
     const Generic* op = nullptr;
+    std::unique_ptr<PreparedOp> prepared;
     std::vector<ValueId> last;    // of values that nothing reads afterwards
     std::vector<size_t> results;  // of each of the node's outputs: which of the graph's it is; empty: none is
     std::vector<std::unique_ptr<Program>> bodies;
@@ -20,7 +21,21 @@ struct Interpreter::Program {
   std::vector<ValueId> inputs;
   std::vector<Step> steps;
 
-  static Result<std::unique_ptr<Program>> make(const Graph& graph) {
+  static Result<std::unique_ptr<PreparedOp>> prepare(const Graph& graph, const Node& node, const Generic& op,
+                                                     const PrepareSettings& settings) {
+    if (op.def->prepare == nullptr) return std::unique_ptr<PreparedOp>();
+    std::vector<const AnyValue*> constants;
+    for (const ValueId id : node.in) constants.push_back(id == kNoValue ? nullptr : graph.value(id).constant.get());
+    return op.def->prepare({.attributes = *op.attributes,
+                            .version = op.version,
+                            .constants = constants,
+                            .outputs = node.out.size(),
+                            .device = settings.device,
+                            .workers = settings.workers,
+                            .compute = settings.compute});
+  }
+
+  static Result<std::unique_ptr<Program>> make(const Graph& graph, const PrepareSettings* settings) {
     auto program = std::make_unique<Program>();
     program->graph = &graph;
     std::vector<size_t> last(graph.value_count(), SIZE_MAX);
@@ -34,6 +49,11 @@ struct Interpreter::Program {
       step.op = std::get_if<Generic>(&node.op);
       if (step.op == nullptr)
         return error(Code::kInternal, fmt::format("{}: {} is no general op", node.name, op_name(node.op)));
+      if (settings != nullptr) {
+        auto prepared = prepare(graph, node, *step.op, *settings);
+        if (!prepared) return std::move(prepared).error().context(named(node, *step.op));
+        step.prepared = *std::move(prepared);
+      }
       const auto use = [&](ValueId value) {
         if (value != kNoValue) last[static_cast<size_t>(value)] = program->steps.size();
       };
@@ -41,7 +61,7 @@ struct Interpreter::Program {
       for (const ValueId value : node.out) use(value);
       for (const Body& body : node.bodies) {
         for (const ValueId value : body.captures) use(value);
-        BOLIDE_TRY(auto inside, make(*body.graph));
+        BOLIDE_TRY(auto inside, make(*body.graph, settings));
         step.bodies.push_back(std::move(inside));
       }
       program->steps.push_back(std::move(step));
@@ -61,6 +81,28 @@ struct Interpreter::Program {
       }
     }
     return program;
+  }
+
+  static Result<> run_step(const Step& step, RunContext& context) {
+    if (step.prepared != nullptr) {
+      BOLIDE_TRY(const bool ran, step.prepared->run(context));
+      if (ran) return {};
+    }
+    return step.op->def->run(context);
+  }
+
+  static std::string named(const Node& node, const Generic& op) {
+    return fmt::format("node {:.200} ({})", node.name, op.def->name);
+  }
+
+  // Of a node of this program's graph or of a body's; null: nothing, or no such node.
+  const PreparedOp* prepared(const Graph& of, NodeId node) const {
+    for (const Step& step : steps) {
+      if (graph == &of && step.node == node) return step.prepared.get();
+      for (const auto& body : step.bodies)
+        if (const PreparedOp* found = body->prepared(of, node)) return found;
+    }
+    return nullptr;
   }
 
   struct Machine {
@@ -103,8 +145,7 @@ struct Interpreter::Program {
       RunContext context(*step.op->attributes, step.op->version, in, out, machine.workers, machine.pool, run_body,
                          step.op->def->state, wanted);
       const auto start = std::chrono::steady_clock::now();
-      if (auto done = step.op->def->run(context); !done)
-        return std::move(done).error().context(fmt::format("node {:.200} ({})", node.name, step.op->def->name));
+      if (auto done = run_step(step, context); !done) return std::move(done).error().context(named(node, *step.op));
       if (machine.observer != nullptr)
         (*machine.observer)(*graph, step.node, in, out,
                             std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
@@ -122,8 +163,8 @@ Interpreter::Interpreter(Interpreter&&) noexcept = default;
 Interpreter& Interpreter::operator=(Interpreter&&) noexcept = default;
 Interpreter::~Interpreter() = default;
 
-Result<Interpreter> Interpreter::make(const Graph& graph) {
-  BOLIDE_TRY(auto program, Program::make(graph));
+Result<Interpreter> Interpreter::make(const Graph& graph, const PrepareSettings* settings) {
+  BOLIDE_TRY(auto program, Program::make(graph, settings));
   return Interpreter(std::move(program));
 }
 
@@ -133,6 +174,10 @@ Result<std::vector<AnyValue>> Interpreter::run(std::vector<AnyValue> inputs, Wor
   BOLIDE_CHECK(memories.empty() || memories.size() == program_->graph->outputs().size(), "{} memories",
                memories.size());
   return program_->run(std::move(inputs), {workers, pool, observer}, memories);
+}
+
+const PreparedOp* Interpreter::prepared(const Graph& graph, NodeId node) const {
+  return program_->prepared(graph, node);
 }
 
 }  // namespace bolide

@@ -9,6 +9,7 @@
 
 #include "ir/graph.h"
 #include "ir/op_def.h"
+#include "ops/prepared_op.h"
 
 namespace bolide {
 
@@ -16,10 +17,18 @@ namespace bolide {
 using GeneralObserver = FunctionRef<void(const Graph&, NodeId, std::span<const AnyValue* const> in,
                                          std::span<const AnyValue> out, double seconds)>;
 
+// What ops are made ready for.
+struct PrepareSettings {
+  const DeviceInfo& device;
+  Workers& workers;
+  DType compute = DType::kF32;  // PrepareContext::compute
+};
+
 class Interpreter {
  public:
-  // The graph has general ops alone and must outlive the interpreter.
-  static Result<Interpreter> make(const Graph& graph);
+  // The graph has general ops alone and must outlive the interpreter. Without settings every node runs its reference
+  // kernel.
+  static Result<Interpreter> make(const Graph& graph, const PrepareSettings* settings = nullptr);
   Interpreter(Interpreter&&) noexcept;
   Interpreter& operator=(Interpreter&&) noexcept;
   ~Interpreter();
@@ -29,6 +38,9 @@ class Interpreter {
   Result<std::vector<AnyValue>> run(std::vector<AnyValue> inputs, Workers& workers, TensorPool& pool = heap_pool(),
                                     const GeneralObserver* observer = nullptr,
                                     std::span<const OutputMemory> memories = {}) const;
+
+  // What a node of the graph or of a body was made into; null: nothing.
+  const PreparedOp* prepared(const Graph& graph, NodeId node) const;
 
  private:
   struct Program;
