@@ -150,6 +150,9 @@ void run(const Product& p, Workers& workers) {
                        .columns = p.n - column,
                        .tokens = static_cast<int>(std::min<int64_t>(tile, p.tokens - token))};
         E.strips(args);
+        if (p.finish == nullptr) continue;
+        const int64_t columns = std::min(args.strips * kStripRows, args.target.columns);
+        for (int m = 0; m < args.target.tokens; ++m) p.finish(args.target.out + m * p.out_stride, columns);
       }
     }
   });
