@@ -268,6 +268,8 @@ Result<> inspect(const CLI::App& app, const InspectFlags& flags) {
     return inspect_network({.path = flags.path,
                             .inputs = {},
                             .shapes = {},
+                            .dims = {},
+                            .ranges = {},
                             .output = {},
                             .skip_passes = flags.model.skip_passes,
                             .graph = flags.graph,
