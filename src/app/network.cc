@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 
 namespace bolide {
@@ -36,15 +37,28 @@ Result<> check_range(const ShapeRange& range, const Tensor& tensor) {
   return {};
 }
 
-// What passes may take for granted of an input: run checks it.
-Facts declared(const OnnxType& type) {
+size_t index_of(std::vector<std::string_view>& names, std::string_view name) {
+  const auto at = std::find(names.begin(), names.end(), name);
+  if (at == names.end()) names.push_back(name);
+  return static_cast<size_t>(std::find(names.begin(), names.end(), name) - names.begin());
+}
+
+// What passes may take for granted of an input: run checks it. Dims of one name have one symbol.
+Facts declared(const OnnxType& type, std::vector<std::string_view>& names) {
   Facts facts;
   if (type.kind != OnnxType::Kind::kTensor) return facts;
   if (const auto dtype = onnx_dtype(type.element); dtype.has_value()) facts.dtype = *dtype;
   if (!type.dims.has_value() || type.dims->size() > kRankMax) return facts;
   facts.dims = Numbers{};
-  for (const OnnxDim& dim : *type.dims)
-    facts.dims->push_back(dim.value.has_value() && *dim.value >= 0 ? *dim.value : Facts::kUnknown);
+  constexpr int64_t kNamed0 = kSymbols0 - (int64_t{1} << 40);  // passes make theirs from kSymbols0 on
+  for (const OnnxDim& dim : *type.dims) {
+    if (dim.value.has_value() && *dim.value >= 0)
+      facts.dims->push_back(*dim.value);
+    else if (dim.symbol.empty())
+      facts.dims->push_back(Facts::kUnknown);
+    else
+      facts.dims->push_back(kNamed0 - static_cast<int64_t>(index_of(names, dim.symbol)));
+  }
   return facts;
 }
 
@@ -53,7 +67,8 @@ Facts declared(const OnnxType& type) {
 Result<std::vector<PassRecord>> run_passes(OnnxProgram& program, Workers& workers, const std::set<std::string>& skip,
                                            const FunctionRef<void(const PassRecord&, const Graph&)>* after) {
   std::vector<Facts> inputs;
-  for (const OnnxProgram::Port& port : program.inputs) inputs.push_back(declared(port.type));
+  std::vector<std::string_view> symbols;
+  for (const OnnxProgram::Port& port : program.inputs) inputs.push_back(declared(port.type, symbols));
   std::set<std::string> names = skip;
   if (names.erase("all") > 0)
     for (const Pass& pass : general_passes()) names.emplace(pass.name);
@@ -88,6 +103,7 @@ Result<std::shared_ptr<const NetworkModel>> NetworkModel::open(const std::filesy
   BOLIDE_TRY(model->program_, open_onnx(path, options.added));
   BOLIDE_TRY(const auto device, make_cpu_device(options.threads, std::nullopt));
   BOLIDE_TRY(const auto stream, device->make_stream());
+  if (!options.skip_passes.contains("all")) model->find_named_dims();
   auto passes = run_passes(model->program_, stream->workers(), options.skip_passes);
   if (!passes) return std::move(passes).error().context(path.string());
   model->passes_ = *std::move(passes);
@@ -136,6 +152,39 @@ Result<ShapeRange> parse_shape_range(std::string_view text, std::span<const Onnx
   return range;
 }
 
+void NetworkModel::find_named_dims() {
+  std::vector<std::string_view> names;
+  for (size_t i = 0; i < inputs().size(); ++i) {
+    const OnnxType& type = inputs()[i].type;
+    if (type.kind != OnnxType::Kind::kTensor || !type.dims.has_value()) continue;
+    for (size_t axis = 0; axis < type.dims->size(); ++axis) {
+      const OnnxDim& dim = (*type.dims)[axis];
+      if (dim.value.has_value() || dim.symbol.empty()) continue;
+      const size_t name = index_of(names, dim.symbol);
+      if (name == named_dims_.size()) named_dims_.emplace_back();
+      named_dims_[name].push_back({i, static_cast<int>(axis)});
+    }
+  }
+  std::erase_if(named_dims_, [](const auto& places) { return places.size() < 2; });
+}
+
+Result<> NetworkModel::check_named_dims(std::span<const AnyValue> values) const {
+  for (const std::vector<DimPlace>& places : named_dims_) {
+    const auto dim_at = [&](const DimPlace& place) { return values[place.input].tensor()->dim(place.axis); };
+    for (const DimPlace& place : places) {
+      if (dim_at(place) == dim_at(places[0])) continue;
+      return error(
+          Code::kInvalid,
+          fmt::format(
+              "input {}: dim {} ({}) is {}, but {} in input {}; if the model means two sizes, --skip-passes all",
+              inputs()[place.input].name, place.axis,
+              (*inputs()[place.input].type.dims)[static_cast<size_t>(place.axis)].symbol, dim_at(place),
+              dim_at(places[0]), inputs()[places[0].input].name));
+    }
+  }
+  return {};
+}
+
 Result<NetworkSession> NetworkSession::make(std::shared_ptr<const NetworkModel> model, int threads) {
   NetworkSession session;
   session.model_ = std::move(model);
@@ -159,6 +208,7 @@ Result<std::vector<AnyValue>> NetworkSession::run(std::vector<AnyValue> given, c
       if (range.input == inputs()[i].name && given[i].tensor() != nullptr)
         BOLIDE_TRY(check_range(range, *given[i].tensor()));
   }
+  BOLIDE_TRY(model_->check_named_dims(given));
   return model_->interpreter().run(std::move(given), stream_->workers(), pool_, observer, memories);
 }
 

@@ -47,8 +47,19 @@ class NetworkModel {
   double load_ms() const { return load_ms_; }
   const std::vector<PassRecord>& passes() const { return passes_; }  // in the order in which they ran
 
+  // Dims that the model gives one name are equal, which passes rely on: kInvalid names the input. The values have the
+  // types and ranks that the model declares.
+  Result<> check_named_dims(std::span<const AnyValue> values) const;
+
  private:
   NetworkModel() = default;
+  void find_named_dims();
+
+  struct DimPlace {
+    size_t input = 0;
+    int axis = 0;
+  };
+  std::vector<std::vector<DimPlace>> named_dims_;  // of names that stand at two places or more
 
   OnnxProgram program_;                       // the interpreter points into it
   std::unique_ptr<Interpreter> interpreter_;  // made last

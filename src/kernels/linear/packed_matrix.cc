@@ -47,8 +47,7 @@ Result<std::unique_ptr<PackedMatrix>> PackedMatrix::make(const Source& source, D
     made->method_ = method_for(type_of(source.n, source.k, true), Compute::kBF16, device);
     made->bf16_ = made->method_ != nullptr;
   }
-  if (made->method_ == nullptr)
-    made->method_ = method_for(type_of(source.n, source.k, false), Compute::kF32, device);
+  if (made->method_ == nullptr) made->method_ = method_for(type_of(source.n, source.k, false), Compute::kF32, device);
   if (made->method_ == nullptr) return nullptr;
   FloatShape shape;
   BOLIDE_CHECK(float_shape(made->bf16_ ? DType::kBF16 : DType::kF32, source.k, &shape), "no strips");

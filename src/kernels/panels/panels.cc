@@ -37,7 +37,8 @@ void multiply_panels(const isa::PanelFunctions& panels, const PanelBatch& batch,
   const int64_t unit_work = std::max<int64_t>(1, rows_per_chunk * width * std::max<int64_t>(batch.k, 1));
   const int64_t together = std::max<int64_t>(1, kChunkFlops / unit_work);
   workers.run(cut(units, together), [&](int64_t chunk, int thread) {
-    auto* panel = reinterpret_cast<float*>(workspace.data() + static_cast<size_t>(thread) * panel_bytes(panels, batch.k));
+    auto* panel =
+        reinterpret_cast<float*>(workspace.data() + static_cast<size_t>(thread) * panel_bytes(panels, batch.k));
     for (int64_t unit = chunk * together; unit < std::min(units, (chunk + 1) * together); ++unit) {
       const int64_t first = unit % row_chunks * rows_per_chunk, piece = unit / row_chunks % pieces;
       const int64_t rows = std::min(rows_per_chunk, batch.m - first);

@@ -148,11 +148,11 @@ float weights_of(float* scores, const float* bias, float scale, int64_t seen, in
 void attend(const AttendTask& t) {
   const int64_t width = up_to(t.keys, kPanel), value_width = up_to(t.value_dim, kPanel);
   const int64_t step = score_rows(width);
-  float* const keys = t.scratch;                         // panels [dim][kPanel]
-  float* const values = keys + width * t.dim;            // panels [keys][kPanel]
-  float* const scores = values + value_width * t.keys;   // [step, width]
-  float* const sums = scores + step * width;             // [step, value_width]
-  float* const totals = sums + step * value_width;       // [step]
+  float* const keys = t.scratch;                        // panels [dim][kPanel]
+  float* const values = keys + width * t.dim;           // panels [keys][kPanel]
+  float* const scores = values + value_width * t.keys;  // [step, width]
+  float* const sums = scores + step * width;            // [step, value_width]
+  float* const totals = sums + step * value_width;      // [step]
   for (int64_t j = 0; j < t.keys; j += kPanel)
     pack(t.k + j * t.k_stride, 1, t.k_stride, t.dim, smaller(kPanel, t.keys - j), keys + j * t.dim);
   for (int64_t j = 0; j < t.value_dim; j += kPanel)

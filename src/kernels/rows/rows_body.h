@@ -36,8 +36,7 @@ BOLIDE_INLINE Vec unary_of(Vec x, const float* p) {
   if constexpr (kOp == kRowNegate) return x * set(-1.f);
   if constexpr (kOp == kRowAbs) return abs(x);
   if constexpr (kOp == kRowHardSigmoid) return clamped(fma(x, set(p[0]), set(p[1])), zero(), set(1.f));
-  if constexpr (kOp == kRowHardSwish)
-    return x * clamped(fma(x, set(1.f / 6.f), set(0.5f)), zero(), set(1.f));
+  if constexpr (kOp == kRowHardSwish) return x * clamped(fma(x, set(1.f / 6.f), set(0.5f)), zero(), set(1.f));
   if constexpr (kOp == kRowClip) return clamped(x, set(p[0]), set(p[1]));
   if constexpr (kOp == kRowSquare) return x * x;
 }
@@ -74,10 +73,6 @@ void binary_right(const float* a, float b, float* y, int64_t count) {
 template <int kOp>
 void binary_left(float a, const float* b, float* y, int64_t count) {
   map_row(b, y, count, [left = set(a)](Vec v) { return binary_of<kOp>(left, v); });
-}
-
-void bias_gelu(const float* x, const float* bias, float* y, int64_t count) {
-  for_row(count, [&](int64_t i, int64_t n) { store_some(y + i, gelu(load_some(x + i, n) + load_some(bias + i, n)), n); });
 }
 
 // f(first element, elements, so far) folded over the vectors of a row in four chains, then added.
@@ -160,7 +155,10 @@ void norm_row(const NormRow& row) {
     if (n != kLanes) v = within(v, zero(), 0, n);
     return fma(v, v, part);
   });
-  const Vec scale = set(1.f / square_root(squares / elements + row.epsilon));
+  const float inverse = 1.f / square_root(squares / elements + row.epsilon);
+  if (row.mean != nullptr) *row.mean = row.centred ? first / elements : 0.f;
+  if (row.inverse != nullptr) *row.inverse = inverse;
+  const Vec scale = set(inverse);
   for_row(row.count, [&](int64_t i, int64_t n) {
     const Vec v = (load_some(t + i, n) - center) * scale * load_some(row.scale + i, n);
     store_some(row.y + i, row.bias != nullptr ? v + load_some(row.bias + i, n) : v, n);
@@ -197,7 +195,6 @@ constexpr isa::RowFunctions kRowFunctions = {
     {binary<0>, binary<1>, binary<2>, binary<3>, binary<4>, binary<5>},
     {binary_right<0>, binary_right<1>, binary_right<2>, binary_right<3>, binary_right<4>, binary_right<5>},
     {binary_left<0>, binary_left<1>, binary_left<2>, binary_left<3>, binary_left<4>, binary_left<5>},
-    bias_gelu,
     softmax_row,
     log_softmax_row,
     norm_row,

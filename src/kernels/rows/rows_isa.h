@@ -38,6 +38,8 @@ struct NormRow {
   const float* bias;  // null: none
   float* sum;         // t; may be y
   float* y;
+  float* mean;     // of t, [1]; null: not wanted
+  float* inverse;  // 1 / sqrt(variance + epsilon), [1]; null: not wanted
   int64_t count;
   float epsilon;
   bool centred;
@@ -49,8 +51,6 @@ struct RowFunctions {
   void (*binary[kRowBinaries])(const float* a, const float* b, float* y, int64_t count);
   void (*binary_right[kRowBinaries])(const float* a, float b, float* y, int64_t count);
   void (*binary_left[kRowBinaries])(float a, const float* b, float* y, int64_t count);
-  // y = gelu(x + bias)
-  void (*bias_gelu)(const float* x, const float* bias, float* y, int64_t count);
   void (*softmax)(const float* x, float* y, int64_t count);
   void (*log_softmax)(const float* x, float* y, int64_t count);
   void (*norm)(const NormRow& row);

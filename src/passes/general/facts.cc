@@ -127,7 +127,7 @@ void FactsTable::learn(const Graph& graph, NodeId id) {
   const auto* op = std::get_if<Generic>(&node.op);
   for (size_t i = 0; op != nullptr && i < node.out.size(); ++i) {
     Facts facts;
-    if (op->def->domain.empty() || op->def->domain == "com.microsoft") facts = infer(node, *op, i);
+    if (among(op->def->domain, {"", "com.microsoft", "bolide"})) facts = infer(node, *op, i);
     if (facts.rank() > kRankMax) facts.dims.reset();
     set(node.out[i], std::move(facts));
   }
@@ -538,6 +538,19 @@ Facts FactsTable::infer(const Node& node, const Generic& op, size_t output) {
   } else if (name == "Attention" && op.def->domain.empty()) {
     if (x.rank() == 4 && in(2).rank() == 4)
       to.dims = Numbers{(*x.dims)[0], (*x.dims)[1], (*x.dims)[2], (*in(2).dims)[3]};
+    const auto heads = a.integer("q_num_heads", 0), groups = a.integer("kv_num_heads", 0);
+    if (x.rank() == 3 && in(2).rank() == 3 && heads && groups && *heads > 0 && *heads == *groups)
+      to.dims = Numbers{(*x.dims)[0], (*x.dims)[1], (*in(2).dims)[2]};
+  } else if (name == "Attention") {
+    const Facts& w = in(1);
+    const auto sizes = a.integers("qkv_hidden_sizes");
+    if (x.rank() != 3 || w.rank() != 2 || !is_number((*w.dims)[1]) || !sizes) return to;
+    to.dims = Numbers{(*x.dims)[0], (*x.dims)[1], sizes->size() == 3 ? (*sizes)[2] : (*w.dims)[1] / 3};
+  } else if (name == "Dense") {
+    const Facts& w = in(1);
+    if (x.rank() < 1 || w.rank() != 2) return to;
+    to.dims = x.dims;
+    to.dims->back() = w.dims->back();
   } else {
     to.dtype = DType::kNone;
   }
