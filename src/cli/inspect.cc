@@ -272,6 +272,8 @@ Result<> inspect(const CLI::App& app, const InspectFlags& flags) {
                             .ranges = {},
                             .output = {},
                             .skip_passes = flags.model.skip_passes,
+                            .dtype = flags.model.dtype,
+                            .isa = flags.model.isa,
                             .graph = flags.graph,
                             .json = false});
   BOLIDE_TRY(const ModelOptions options, to_model_options(flags.model));

@@ -34,6 +34,17 @@ Prepared prepare_attention(const PrepareContext& c);
 Prepared prepare_microsoft_attention(const PrepareContext& c);
 Prepared prepare_multi_head_attention(const PrepareContext& c);
 
+// layout_prepared.cc
+enum class RowFold : uint8_t { kSum, kMean, kMax };
+Prepared prepare_transpose(const PrepareContext& c);
+Prepared prepare_reduce(const PrepareContext& c, RowFold fold);
+template <RowFold kFold>
+Prepared prepare_reduce(const PrepareContext& c) {
+  return prepare_reduce(c, kFold);
+}
+// recurrent_prepared.cc
+Prepared prepare_lstm(const PrepareContext& c);
+Prepared prepare_gru(const PrepareContext& c);
 // rows_prepared.cc. Kinds are isa::RowUnary and isa::RowBinary; `biased`: input 1 is added first, along the last axis.
 Prepared prepare_unary(const PrepareContext& c, int kind, std::array<float, 2> p = {}, bool biased = false);
 Prepared prepare_binary(const PrepareContext& c, int kind);

@@ -178,7 +178,9 @@ Prepared norm(const PrepareContext& c, NormPlaces at, float epsilon, bool centre
   const RowFunctions* rows = row_functions(c.device.isa);
   if (rows == nullptr) return nullptr;
   int64_t axis = -1;
-  if (has_axis) BOLIDE_TRY(axis, c.attributes.integer("axis", -1));
+  if (has_axis) {
+    BOLIDE_TRY(axis, c.attributes.integer("axis", -1));
+  }
   BOLIDE_TRY(epsilon, c.attributes.number("epsilon", epsilon));
   return std::make_unique<RowNorm>(*rows, at, axis, epsilon, centred);
 }
@@ -216,9 +218,10 @@ Prepared prepare_hard_sigmoid(const PrepareContext& c) {
   return prepare_unary(c, isa::kRowHardSigmoid, {alpha, beta}, false);
 }
 Prepared prepare_gelu(const PrepareContext& c) {
-  BOLIDE_TRY(const std::string how, c.attributes.text("approximate", "none"));
-  if (how != "none" && how != "tanh") return nullptr;
-  return prepare_unary(c, how == "tanh" ? isa::kRowGeluTanh : isa::kRowGelu, {}, false);
+  const Attributes::Any* how = c.attributes.find("approximate");
+  const auto* name = how == nullptr ? nullptr : std::get_if<std::string>(how);
+  if (how != nullptr && (name == nullptr || (*name != "none" && *name != "tanh"))) return nullptr;  // the row says so
+  return prepare_unary(c, name != nullptr && *name == "tanh" ? isa::kRowGeluTanh : isa::kRowGelu);
 }
 Prepared prepare_swish(const PrepareContext& c) {
   BOLIDE_TRY(const float alpha, c.attributes.number("alpha", 1));
@@ -231,7 +234,8 @@ Prepared prepare_clip(const PrepareContext& c) {
   for (size_t i = 0; i < 2; ++i) {
     const std::string_view name = i == 0 ? "min" : "max";
     if (c.version < 11) {
-      if (c.attributes.has(name)) BOLIDE_TRY(bounds[i], c.attributes.number(name, 0));
+      if (!c.attributes.has(name)) continue;
+      BOLIDE_TRY(bounds[i], c.attributes.number(name, 0));
     } else if (c.has(i + 1)) {
       const Tensor* bound = c.constant(i + 1);
       if (bound == nullptr || bound->dtype() != DType::kF32 || bound->elements() != 1) return nullptr;

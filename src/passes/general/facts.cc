@@ -133,6 +133,20 @@ void FactsTable::learn(const Graph& graph, NodeId id) {
   }
 }
 
+int64_t FactsTable::both(int64_t a, int64_t b) {
+  if (a == b || b == 1) return a;
+  if (a == 1) return b;
+  if (is_number(a)) return a;  // the symbol is 1 or the same
+  if (is_number(b)) return b;
+  // Rows up to position s of a table that may be shorter, beside s: they are s, or have no broadcast.
+  const auto is_cut = [this](int64_t part, int64_t whole) {
+    const auto at = cut_.find(part);
+    return at != cut_.end() && at->second == whole;
+  };
+  if (is_cut(b, a)) return a;
+  return is_cut(a, b) ? b : fresh();
+}
+
 // Dims of a broadcast of inputs [first, first + count).
 std::optional<Numbers> FactsTable::broadcast(const Node& node, size_t first, size_t count) {
   Numbers to;
@@ -143,13 +157,7 @@ std::optional<Numbers> FactsTable::broadcast(const Node& node, size_t first, siz
     for (size_t k = 1; k <= dims.size(); ++k) {
       int64_t& into = to[to.size() - k];
       const int64_t dim = dims[dims.size() - k];
-      if (dim == into || dim == 1) continue;
-      if (into == 1)
-        into = dim;
-      else if (is_number(dim) && is_symbol(into))
-        into = dim;  // the symbol is 1 or the same
-      else if (is_symbol(dim) && is_symbol(into))
-        into = fresh();
+      into = both(into, dim);
     }
   }
   return to;
@@ -326,7 +334,9 @@ Facts FactsTable::selected(const Node& node, const Generic& op, size_t output) {
       int64_t begin = (*starts)[i], end = (*ends)[i];
       if (!is_number(dim) || !is_number(begin) || !is_number(end) || step != 1) {
         const bool all = begin == 0 && step == 1 && is_number(end) && end >= INT32_MAX;
+        const bool cut = begin == 0 && step == 1 && is_symbol(end) && is_number(dim) && dim > 0;
         if (!all) dim = fresh();
+        if (cut) cut_.emplace(dim, end);
         continue;
       }
       begin = std::clamp<int64_t>(begin < 0 ? begin + dim : begin, 0, dim);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "ir/graph.h"
@@ -47,7 +48,11 @@ class FactsTable {
   Facts windowed(const Node& node, const Generic& op, bool pool);
   Facts selected(const Node& node, const Generic& op, size_t output);
 
+  // The dim that two dims broadcast to.
+  int64_t both(int64_t a, int64_t b);
+
   std::vector<Facts> of_;
+  std::unordered_map<int64_t, int64_t> cut_;  // symbols that are the smaller of a number and another symbol, to that
   int64_t& symbols_;
 };
 
