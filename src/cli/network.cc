@@ -115,6 +115,12 @@ std::string shape_text(const AnyValue& value) {
   return "none";
 }
 
+std::string shortened(std::string_view name) {
+  constexpr size_t kMost = 56;
+  if (name.size() <= kMost) return std::string(name);
+  return "..." + std::string(name.substr(name.size() - kMost + 3));
+}
+
 Result<NetworkSession> open_network(const NetworkFlags& flags) {
   BOLIDE_TRY(NetworkSession network, NetworkSession::open(flags.path, {.threads = flags.threads,
                                                                        .skip_passes = split_names(flags.skip_passes)}));

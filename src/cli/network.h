@@ -22,11 +22,15 @@ struct NetworkFlags {
   std::string by = "operator";   // profile: node or operator
   std::string skip_passes = {};  // names with commas between them
   bool graph = false;            // inspect: what each pass does
+  bool plan = false;             // inspect: what runs each node, of what it is made, and the memory
   bool json = false;
 };
 
 // "f32[1,3]".
 std::string shape_text(const AnyValue& value);
+
+// For a table's first column: the end of a long name, which tells it from others.
+std::string shortened(std::string_view name);
 
 // The model with what the flags say of it: opened, with its ranges, and warm at the largest of them.
 Result<NetworkSession> open_network(const NetworkFlags& flags);
