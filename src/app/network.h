@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <string>
 #include <string_view>
@@ -22,6 +23,8 @@ struct NetworkSettings {
   int threads = 0;                    // of a session; 0: the cores this cgroup may use
   bool prepare = true;                // false: every node runs its reference kernel
   DType compute = DType::kF32;        // bf16: products of f32 may round what they multiply to it
+  bool trust_names = true;            // passes take dims of one name for equal; inputs of which that is untrue are
+                                      // answered by the model opened once more
   std::set<std::string> skip_passes;  // general_passes() that are left out; "all": every one
   std::span<const OpDef> added;       // ops of the program's own (open_onnx), which must outlive the model
 };
@@ -32,7 +35,8 @@ bool is_network(const std::filesystem::path& path);
 // Runs the passes on a model's graph, with what it declares of its inputs. An unknown name in `skip` is an error that
 // lists the known ones.
 Result<std::vector<PassRecord>> run_passes(OnnxProgram& program, Workers& workers, const std::set<std::string>& skip,
-                                           const FunctionRef<void(const PassRecord&, const Graph&)>* after = nullptr);
+                                           const FunctionRef<void(const PassRecord&, const Graph&)>* after = nullptr,
+                                           bool trust_names = true);
 
 class NetworkModel {
  public:
@@ -46,6 +50,9 @@ class NetworkModel {
   const Interpreter& interpreter() const { return *interpreter_; }
   double load_ms() const { return load_ms_; }
   const std::vector<PassRecord>& passes() const { return passes_; }  // in the order in which they ran
+  // The same model for inputs whose dims of one name are not equal. It is opened when it is first asked for, from any
+  // thread; this one owns it.
+  Result<const NetworkModel*> without_names() const;
 
  private:
   NetworkModel() = default;
@@ -54,6 +61,10 @@ class NetworkModel {
   std::unique_ptr<Interpreter> interpreter_;  // made last
   std::vector<PassRecord> passes_;
   double load_ms_ = 0;
+  std::filesystem::path path_;
+  NetworkSettings settings_;
+  mutable std::mutex without_names_mutex_;
+  mutable std::shared_ptr<const NetworkModel> without_names_;
 };
 
 // Shapes that an input is meant to have (a profile): what lies beyond is refused.
