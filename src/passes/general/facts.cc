@@ -253,6 +253,7 @@ Facts FactsTable::infer(const Node& node, const Generic& op, size_t output) {
   if (node.in.empty()) return to;
   if (among(name, {"Shape", "Gather", "Concat", "Slice", "Squeeze", "Unsqueeze", "Split"}))
     return selected(node, op, output);
+  if (among(name, {"Resize", "Upsample", "Pad", "Tile", "DepthToSpace", "SpaceToDepth"})) return resized(node, op);
   if (output > 0) return to;
   to.dtype = x.dtype;
   if (is_like_input(name)) {

@@ -47,6 +47,7 @@ class FactsTable {
   bool is_clipped(int64_t whole, int64_t dim) const;
   std::optional<Numbers> broadcast(const Node& node, size_t first, size_t count);
   Facts windowed(const Node& node, const Generic& op, bool pool);
+  Facts resized(const Node& node, const Generic& op);
   Facts selected(const Node& node, const Generic& op, size_t output);
 
   std::vector<Facts> of_;

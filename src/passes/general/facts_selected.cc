@@ -1,5 +1,7 @@
-// Facts of ops that read shapes and pick from values: Shape, Gather, Concat, Slice, Squeeze, Unsqueeze, Split.
+// Facts of ops that read shapes and pick from values: Shape, Gather, Concat, Slice, Squeeze, Unsqueeze, Split; and of
+// those that change sizes alone: Resize, Pad, Tile, DepthToSpace and their like.
 #include <algorithm>
+#include <cmath>
 #include <string_view>
 
 #include "ir/op_def.h"
@@ -150,6 +152,69 @@ Facts FactsTable::selected(const Node& node, const Generic& op, size_t output) {
     else
       dim = fresh();
   }
+  return to;
+}
+
+// Type and rank are the input's; dims where constants say them.
+Facts FactsTable::resized(const Node& node, const Generic& op) {
+  const std::string_view name = op.def->name;
+  const Attributes& a = *op.attributes;
+  const auto in = [&](size_t i) -> const Facts& { return (*this)[i < node.in.size() ? node.in[i] : kNoValue]; };
+  const auto given = [&](size_t i) { return i < node.in.size() && node.in[i] != kNoValue; };
+  const Facts& x = in(0);
+  Facts to;
+  to.dtype = x.dtype;
+  if (!x.dims) return to;
+  to.dims = x.dims;
+  const auto set = [&](size_t i, auto of) {
+    int64_t& dim = (*to.dims)[i];
+    const std::optional<int64_t> size = of(dim);
+    dim = size && *size >= 0 && *size <= kDimMax ? *size : fresh();
+  };
+  const auto rank = static_cast<size_t>(x.rank());
+  if (name == "DepthToSpace" || name == "SpaceToDepth") {
+    const int64_t block = a.integer("blocksize", 0).value_or(0);
+    const bool deeper = name == "SpaceToDepth";
+    for (size_t i = 1; i < rank; ++i)
+      set(i, [&](int64_t dim) -> std::optional<int64_t> {
+        if (!is_number(dim) || block < 1 || block > 1024) return std::nullopt;
+        const int64_t factor = i == 1 ? block * block : block;
+        return (i == 1) == deeper ? dim * factor : dim / factor;
+      });
+    return to;
+  }
+  const bool by_rank = !a.has("axes") && !(name == "Pad" && given(3));
+  const std::optional<Numbers> list = name == "Pad"    ? op.version < 11 ? std::nullopt : in(1).values
+                                      : name == "Tile" ? in(1).values
+                                      : given(3)       ? in(3).values
+                                                       : std::nullopt;
+  const Tensor* scales = name == "Pad" || name == "Tile" || given(3) ? nullptr
+                         : name == "Resize" && op.version >= 11      ? in(2).constant
+                                                                     : in(1).constant;
+  for (size_t i = 0; i < rank; ++i)
+    set(i, [&](int64_t dim) -> std::optional<int64_t> {
+      if (!by_rank) return std::nullopt;
+      const bool has = list && list->size() == (name == "Pad" ? 2 * rank : rank);
+      if (name == "Pad") {
+        if (!has || !is_number((*list)[i]) || !is_number((*list)[i + rank])) return std::nullopt;
+        const int64_t more =
+            std::clamp((*list)[i], -kDimMax, kDimMax) + std::clamp((*list)[i + rank], -kDimMax, kDimMax);
+        return is_number(dim) ? std::optional(dim + more) : std::nullopt;
+      }
+      if (name == "Tile") {
+        int64_t size = 0;
+        const bool known = has && is_number((*list)[i]) && is_number(dim);
+        return known && !__builtin_mul_overflow((*list)[i], dim, &size) ? std::optional(size) : std::nullopt;
+      }
+      if (has && !a.has("keep_aspect_ratio_policy"))
+        return is_number((*list)[i]) ? std::optional((*list)[i]) : std::nullopt;
+      if (scales == nullptr || scales->dtype() != DType::kF32 || scales->elements() != static_cast<int64_t>(rank) ||
+          !is_number(dim))
+        return std::nullopt;
+      const float size = std::floor(static_cast<float>(dim) * scales->as<float>()[i]);  // as the op computes it
+      return size >= 0 && size <= static_cast<float>(kDimMax) ? std::optional(static_cast<int64_t>(size))
+                                                              : std::nullopt;
+    });
   return to;
 }
 
