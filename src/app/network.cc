@@ -40,28 +40,6 @@ Result<> check_range(const ShapeRange& range, const Tensor& tensor) {
   return {};
 }
 
-// What passes may take for granted of the inputs: run checks it. Dims of one name are equal where names are trusted.
-std::vector<Facts> declared(const std::vector<OnnxProgram::Port>& inputs, bool trust_names) {
-  std::vector<Facts> list;
-  std::map<std::string, int64_t, std::less<>> symbols;
-  for (const OnnxProgram::Port& port : inputs) {
-    Facts& facts = list.emplace_back();
-    const OnnxType& type = port.type;
-    if (type.kind != OnnxType::Kind::kTensor) continue;
-    if (const auto dtype = onnx_dtype(type.element); dtype.has_value()) facts.dtype = *dtype;
-    if (!type.dims.has_value() || type.dims->size() > kRankMax) continue;
-    facts.dims = Numbers{};
-    for (const OnnxDim& dim : *type.dims) {
-      const int64_t next = kSymbols0 - 1 - static_cast<int64_t>(symbols.size());
-      facts.dims->push_back(dim.value.has_value() && *dim.value >= 0 ? *dim.value
-                            : dim.symbol.empty() || !trust_names
-                                ? Facts::kUnknown
-                                : symbols.try_emplace(std::string(dim.symbol), next).first->second);
-    }
-  }
-  return list;
-}
-
 // Dims of one name have one size in all inputs.
 bool names_hold(const std::vector<OnnxProgram::Port>& inputs, std::span<const AnyValue> given) {
   std::vector<std::pair<std::string_view, int64_t>> sizes;
@@ -85,10 +63,31 @@ bool names_hold(const std::vector<OnnxProgram::Port>& inputs, std::span<const An
 
 }  // namespace
 
+std::vector<Facts> declared_facts(const std::vector<OnnxProgram::Port>& inputs, bool trust_names) {
+  std::vector<Facts> list;
+  std::map<std::string, int64_t, std::less<>> symbols;
+  for (const OnnxProgram::Port& port : inputs) {
+    Facts& facts = list.emplace_back();
+    const OnnxType& type = port.type;
+    if (type.kind != OnnxType::Kind::kTensor) continue;
+    if (const auto dtype = onnx_dtype(type.element); dtype.has_value()) facts.dtype = *dtype;
+    if (!type.dims.has_value() || type.dims->size() > kRankMax) continue;
+    facts.dims = Numbers{};
+    for (const OnnxDim& dim : *type.dims) {
+      const int64_t next = kSymbols0 - 1 - static_cast<int64_t>(symbols.size());
+      facts.dims->push_back(dim.value.has_value() && *dim.value >= 0 ? *dim.value
+                            : dim.symbol.empty() || !trust_names
+                                ? Facts::kUnknown
+                                : symbols.try_emplace(std::string(dim.symbol), next).first->second);
+    }
+  }
+  return list;
+}
+
 Result<std::vector<PassRecord>> run_passes(OnnxProgram& program, Workers& workers, const std::set<std::string>& skip,
                                            const FunctionRef<void(const PassRecord&, const Graph&)>* after,
                                            bool trust_names) {
-  const std::vector<Facts> inputs = declared(program.inputs, trust_names);
+  const std::vector<Facts> inputs = declared_facts(program.inputs, trust_names);
   std::set<std::string> names = skip;
   if (names.erase("all") > 0)
     for (const Pass& pass : general_passes()) names.emplace(pass.name);

@@ -38,6 +38,9 @@ Result<std::vector<PassRecord>> run_passes(OnnxProgram& program, Workers& worker
                                            const FunctionRef<void(const PassRecord&, const Graph&)>* after = nullptr,
                                            bool trust_names = true);
 
+// What is declared of the inputs, as passes take it. Dims of one name are equal where names are trusted.
+std::vector<Facts> declared_facts(const std::vector<OnnxProgram::Port>& inputs, bool trust_names = true);
+
 class NetworkModel {
  public:
   // Errors are for the user: file, node, what is wrong.
