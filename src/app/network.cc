@@ -207,11 +207,17 @@ Result<std::vector<AnyValue>> NetworkSession::run(std::vector<AnyValue> given, c
       if (range.input == inputs()[i].name && given[i].tensor() != nullptr)
         BOLIDE_TRY(check_range(range, *given[i].tensor()));
   }
+  BOLIDE_TRY(const std::vector<FilledDim> filled, fill_up(inputs(), buckets_, given, pool_));
   const NetworkModel* model = model_.get();
   if (!names_hold(inputs(), given)) {
     BOLIDE_TRY(model, model_->without_names());
   }
-  return model->interpreter().run(std::move(given), stream_->workers(), pool_, observer, memories);
+  // What is to be cut back is made elsewhere first.
+  if (!filled.empty()) memories = {};
+  BOLIDE_TRY(std::vector<AnyValue> results,
+             model->interpreter().run(std::move(given), stream_->workers(), pool_, observer, memories));
+  BOLIDE_TRY(cut_back(outputs(), filled, results, pool_));
+  return results;
 }
 
 }  // namespace bolide

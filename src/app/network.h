@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "app/network_buckets.h"
 #include "device/device.h"
 #include "onnx/import.h"
 #include "passes/general/general.h"
@@ -93,6 +94,8 @@ class NetworkSession {
   double load_ms() const { return model_->load_ms(); }
   void set_ranges(std::vector<ShapeRange> ranges) { ranges_ = std::move(ranges); }  // from parse_shape_range
 
+  void set_buckets(std::vector<DimBuckets> buckets) { buckets_ = std::move(buckets); }  // from parse_dim_buckets
+
   // Values in the order of inputs(). They are checked against what the model declares: kInvalid names the input.
   // Outputs in the order of outputs(); `memories` as Interpreter::run takes them.
   Result<std::vector<AnyValue>> run(std::vector<AnyValue> inputs, const GeneralObserver* observer = nullptr,
@@ -106,6 +109,7 @@ class NetworkSession {
   std::unique_ptr<Stream> stream_;
   CachingPool pool_;
   std::vector<ShapeRange> ranges_;
+  std::vector<DimBuckets> buckets_;
 };
 
 // "f32[N,3,224,224]", "sequence of i64[?]".
