@@ -25,6 +25,17 @@ Result<> check(const OnnxProgram::Port& port, const AnyValue& value) {
   return {};
 }
 
+Result<> check_range(const ShapeRange& range, const Tensor& tensor) {
+  for (size_t i = 0; i < range.min.size(); ++i) {
+    const int64_t dim = tensor.dim(static_cast<int>(i));
+    if (dim < range.min[i] || dim > range.max[i])
+      return error(Code::kInvalid,
+                   fmt::format("input {}: {}{}: dim {} is meant to be {} to {} (--profile-shape)", range.input,
+                               to_string(tensor.dtype()), to_string(tensor.shape()), i, range.min[i], range.max[i]));
+  }
+  return {};
+}
+
 // What passes may take for granted of an input: run checks it.
 Facts declared(const OnnxType& type) {
   Facts facts;
@@ -87,6 +98,44 @@ Result<std::shared_ptr<const NetworkModel>> NetworkModel::open(const std::filesy
   return std::shared_ptr<const NetworkModel>(model);
 }
 
+Result<ShapeRange> parse_shape_range(std::string_view text, std::span<const OnnxProgram::Port> inputs) {
+  const auto refuse = [&](std::string_view what) {
+    return error(Code::kInvalid, fmt::format("--profile-shape {:.100}: {}", text, what));
+  };
+  ShapeRange range;
+  const OnnxProgram::Port* port = inputs.size() == 1 ? inputs.data() : nullptr;
+  std::string_view shapes = text;
+  if (const size_t equals = text.find('='); equals != std::string_view::npos) {
+    shapes = text.substr(equals + 1), port = nullptr;
+    for (const OnnxProgram::Port& one : inputs)
+      if (one.name == text.substr(0, equals)) port = &one;
+  }
+  if (port == nullptr) return refuse("expected NAME=min,opt,max with an input of the model");
+  range.input = port->name;
+  for (std::vector<int64_t>* dims : {&range.min, &range.opt, &range.max}) {
+    const size_t comma = shapes.find(',');
+    if (shapes.empty()) return refuse("expected three shapes: NAME=min,opt,max");
+    BOLIDE_TRY(const Shape shape, parse_shape(shapes.substr(0, comma)));
+    dims->assign(shape.span().begin(), shape.span().end());
+    shapes = comma == std::string_view::npos ? std::string_view() : shapes.substr(comma + 1);
+  }
+  if (!shapes.empty()) return refuse("expected three shapes: min,opt,max");
+  if (port->type.dims.has_value() && port->type.dims->size() != range.min.size())
+    return refuse(fmt::format("the input is {}", to_string(port->type)));
+  for (size_t i = 0; i < range.min.size(); ++i) {
+    if (range.opt.size() != range.min.size() || range.max.size() != range.min.size())
+      return refuse("the three shapes have the same number of dims");
+    if (range.min[i] > range.opt[i] || range.opt[i] > range.max[i])
+      return refuse(
+          fmt::format("dim {} is {}, {}, {}: expected min <= opt <= max", i, range.min[i], range.opt[i], range.max[i]));
+    if (!port->type.dims.has_value()) continue;
+    if (const auto declared = (*port->type.dims)[i].value;
+        declared.has_value() && (*declared != range.min[i] || *declared != range.max[i]))
+      return refuse(fmt::format("dim {} of the input is {}", i, *declared));
+  }
+  return range;
+}
+
 Result<NetworkSession> NetworkSession::make(std::shared_ptr<const NetworkModel> model, int threads) {
   NetworkSession session;
   session.model_ = std::move(model);
@@ -106,6 +155,9 @@ Result<std::vector<AnyValue>> NetworkSession::run(std::vector<AnyValue> given, c
     return error(Code::kInvalid, fmt::format("{} values for a model of {} inputs", given.size(), inputs().size()));
   for (size_t i = 0; i < given.size(); ++i) {
     BOLIDE_TRY(check(inputs()[i], given[i]));
+    for (const ShapeRange& range : ranges_)
+      if (range.input == inputs()[i].name && given[i].tensor() != nullptr)
+        BOLIDE_TRY(check_range(range, *given[i].tensor()));
   }
   return model_->interpreter().run(std::move(given), stream_->workers(), pool_, observer, memories);
 }

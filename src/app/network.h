@@ -56,6 +56,14 @@ class NetworkModel {
   double load_ms_ = 0;
 };
 
+// Shapes that an input is meant to have (a profile): what lies beyond is refused.
+struct ShapeRange {
+  std::string input;
+  std::vector<int64_t> min, opt, max;
+};
+// "ids=1x1,1x128,8x384"; the name may be left out for a model of one input.
+Result<ShapeRange> parse_shape_range(std::string_view text, std::span<const OnnxProgram::Port> inputs);
+
 class NetworkSession {
  public:
   // threads: 0: the cores this cgroup may use.
@@ -69,6 +77,7 @@ class NetworkSession {
   const DeviceInfo& device() const { return device_->info(); }
   CachingPool& pool() { return pool_; }
   double load_ms() const { return model_->load_ms(); }
+  void set_ranges(std::vector<ShapeRange> ranges) { ranges_ = std::move(ranges); }  // from parse_shape_range
 
   // Values in the order of inputs(). They are checked against what the model declares: kInvalid names the input.
   // Outputs in the order of outputs(); `memories` as Interpreter::run takes them.
@@ -82,10 +91,14 @@ class NetworkSession {
   std::unique_ptr<Device> device_;
   std::unique_ptr<Stream> stream_;
   CachingPool pool_;
+  std::vector<ShapeRange> ranges_;
 };
 
 // "f32[N,3,224,224]", "sequence of i64[?]".
 std::string to_string(const OnnxType& type);
+
+// "1x3x224x224".
+Result<Shape> parse_shape(std::string_view text);
 
 // A value for an input, as people give it:
 //   FILE.npy, FILE.npz (the array of the input's name) or FILE.npz:ARRAY, FILE.json, [[1, 2], [3, 4]] or a bare number

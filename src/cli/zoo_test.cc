@@ -54,7 +54,7 @@ TEST(ZooRuns, EveryNetworkIsImportedAndAnswers) {
     ASSERT_TRUE(model.has_value()) << model.error().text;
     const auto path = folder.path() / "model.onnx";
     ASSERT_TRUE(write_onnx(model->file, path).has_value());
-    auto network = NetworkSession::open(path, {1, {}, {}});
+    auto network = NetworkSession::open(path, {.threads = 1});
     ASSERT_TRUE(network.has_value()) << network.error().text;
     ASSERT_EQ(network->inputs().size(), small.inputs.size());
     std::vector<std::vector<AnyValue>> answers;
