@@ -198,8 +198,7 @@ std::optional<Numbers> FactsTable::reshape(const Facts& from, const Numbers& tar
 }
 
 // Conv and pools: [N, channels, ...].
-Facts FactsTable::windowed(const Node& node, const Generic& op, bool pool) {
-  const Facts& x = (*this)[node.in[0]];
+Facts FactsTable::windowed(const Facts& x, const Node& node, const Generic& op, bool pool) {
   Facts to;
   to.dtype = x.dtype;
   if (!x.dims || x.rank() < 3) return to;
@@ -235,6 +234,23 @@ Facts FactsTable::windowed(const Node& node, const Generic& op, bool pool) {
     else if (strides[i] != 1 || change != -1)
       dim = fresh();
   }
+  return to;
+}
+
+// What ops/channels_last.h has: [N, H, W, C].
+Facts FactsTable::channels_last(const Facts& x, const Node& node, const Generic& op) {
+  Facts to;
+  to.dtype = x.dtype;
+  if (!x.dims || x.rank() < 3) return to;
+  Facts first = x;
+  std::rotate(first.dims->begin() + 1, first.dims->end() - 1, first.dims->end());
+  if (op.def->name == "ChannelsLastGlobalAveragePool") {
+    std::fill(first.dims->begin() + 2, first.dims->end(), 1);
+    to = first;
+  } else {
+    to = windowed(first, node, op, op.def->name != "ChannelsLastConv");
+  }
+  std::rotate(to.dims->begin() + 1, to.dims->begin() + 2, to.dims->end());
   return to;
 }
 
@@ -480,9 +496,11 @@ Facts FactsTable::infer(const Node& node, const Generic& op, size_t output) {
     if (x.rank() != 2 || in(1).rank() != 2 || !ta || !tb) return to;
     to.dims = Numbers{(*x.dims)[*ta != 0 ? 1 : 0], (*in(1).dims)[*tb != 0 ? 0 : 1]};
   } else if (name == "Conv" || name == "FusedConv") {
-    return windowed(node, op, false);
+    return windowed(x, node, op, false);
   } else if (name == "MaxPool" || name == "AveragePool") {
-    return windowed(node, op, true);
+    return windowed(x, node, op, true);
+  } else if (name.starts_with("ChannelsLast")) {
+    return channels_last(x, node, op);
   } else if (name == "ConvTranspose") {
     if (x.rank() < 3) return to;
     to.dims = x.dims;

@@ -44,7 +44,8 @@ class FactsTable {
   Facts infer(const Node& node, const Generic& op, size_t output);
   std::optional<Numbers> reshape(const Facts& from, const Numbers& target, bool zero_is_size);
   std::optional<Numbers> broadcast(const Node& node, size_t first, size_t count);
-  Facts windowed(const Node& node, const Generic& op, bool pool);
+  Facts windowed(const Facts& x, const Node& node, const Generic& op, bool pool);
+  Facts channels_last(const Facts& x, const Node& node, const Generic& op);
   Facts selected(const Node& node, const Generic& op, size_t output);
 
   std::vector<Facts> of_;
