@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <string_view>
 
 #include "ir/op_def.h"
@@ -127,7 +128,8 @@ void FactsTable::learn(const Graph& graph, NodeId id) {
   const auto* op = std::get_if<Generic>(&node.op);
   for (size_t i = 0; op != nullptr && i < node.out.size(); ++i) {
     Facts facts;
-    if (op->def->domain.empty() || op->def->domain == "com.microsoft") facts = infer(node, *op, i);
+    const std::string_view domain = op->def->domain;
+    if (domain.empty() || domain == "com.microsoft" || domain == "bolide") facts = infer(node, *op, i);
     if (facts.rank() > kRankMax) facts.dims.reset();
     set(node.out[i], std::move(facts));
   }
@@ -251,6 +253,32 @@ Facts FactsTable::channels_last(const Facts& x, const Node& node, const Generic&
     to = windowed(first, node, op, op.def->name != "ChannelsLastConv");
   }
   std::rotate(to.dims->begin() + 1, to.dims->begin() + 2, to.dims->end());
+  return to;
+}
+
+Facts FactsTable::resized(const Node& node, const Generic& op) {
+  const auto in = [&](size_t i) -> const Facts& { return (*this)[i < node.in.size() ? node.in[i] : kNoValue]; };
+  const Facts& x = in(0);
+  Facts to;
+  to.dtype = x.dtype;
+  to.dims = x.dims;
+  if (!to.dims) return to;
+  const bool old = op.def->name == "Upsample" || op.version < 11, some = op.attributes->has("axes");
+  const Tensor* scales = in(old ? 1 : 2).constant;
+  if (scales != nullptr && (scales->dtype() != DType::kF32 || scales->elements() != x.rank())) scales = nullptr;
+  const auto& sizes = in(3).values;
+  for (size_t i = 0; i < to.dims->size(); ++i) {
+    int64_t& dim = (*to.dims)[i];
+    const float scale = scales != nullptr && !some ? scales->as<float>()[i] : 0;
+    if (scale == 1) continue;
+    const float out = is_number(dim) ? std::floor(static_cast<float>(dim) * scale) : 0;
+    if (out > 0 && out < 1e9f)
+      dim = static_cast<int64_t>(out);
+    else if (!old && !some && scale == 0 && sizes && sizes->size() == to.dims->size() && is_number((*sizes)[i]))
+      dim = (*sizes)[i];
+    else
+      dim = fresh();
+  }
   return to;
 }
 
@@ -501,6 +529,20 @@ Facts FactsTable::infer(const Node& node, const Generic& op, size_t output) {
     return windowed(x, node, op, true);
   } else if (name.starts_with("ChannelsLast")) {
     return channels_last(x, node, op);
+  } else if (name == "Resize" || name == "Upsample") {
+    return resized(node, op);
+  } else if (name == "Pad") {
+    to.dims = x.dims;
+    const bool whole = op.version >= 11 && in(1).values && in(3).dtype == DType::kNone && x.dims &&
+                       in(1).values->size() == 2 * x.dims->size();
+    for (size_t i = 0; to.dims && i < to.dims->size(); ++i) {
+      int64_t& dim = (*to.dims)[i];
+      const int64_t before = whole ? (*in(1).values)[i] : Facts::kUnknown;
+      const int64_t after = whole ? (*in(1).values)[i + to.dims->size()] : Facts::kUnknown;
+      if (before == 0 && after == 0) continue;
+      const auto small = [](int64_t n) { return is_number(n) && n < (1 << 24) && n > -(1 << 24); };
+      dim = is_number(dim) && small(before) && small(after) && dim + before + after >= 0 ? dim + before + after : fresh();
+    }
   } else if (name == "ConvTranspose") {
     if (x.rank() < 3) return to;
     to.dims = x.dims;

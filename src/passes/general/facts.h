@@ -46,6 +46,7 @@ class FactsTable {
   std::optional<Numbers> broadcast(const Node& node, size_t first, size_t count);
   Facts windowed(const Facts& x, const Node& node, const Generic& op, bool pool);
   Facts channels_last(const Facts& x, const Node& node, const Generic& op);
+  Facts resized(const Node& node, const Generic& op);
   Facts selected(const Node& node, const Generic& op, size_t output);
 
   std::vector<Facts> of_;
