@@ -3,6 +3,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "ops/channels_last.h"
 #include "ops/convolution.h"
 #include "ops/dense.h"
 #include "ops/matrix.h"
@@ -246,7 +247,7 @@ Result<> run_fused_gemm(RunContext& c) {
 constexpr std::string_view kMicrosoft = "com.microsoft";
 constexpr OpDef kOps[] = {
     {kMicrosoft, "FusedMatMul", 1, run_fused_matmul},
-    {kMicrosoft, "FusedConv", 1, run_fused_conv},
+    {.domain = kMicrosoft, .name = "FusedConv", .run = run_fused_conv, .prepare = prepare_conv},
     {kMicrosoft, "FusedGemm", 1, run_fused_gemm},
     {kMicrosoft, "Gelu", 1, run_gelu},
     {kMicrosoft, "BiasGelu", 1, run_bias_gelu},

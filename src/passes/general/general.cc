@@ -21,6 +21,8 @@ constexpr std::array kPasses = {
     Pass{"fuse_gemm", fuse_gemm},
     Pass{"fuse_conv", fuse_conv},
     Pass{"remove_requantised", remove_requantised},
+    Pass{"channels_last", channels_last},
+    Pass{"move_transposes_after", move_transposes},
     Pass{"fold_constants_after", fold_constants},
     Pass{"merge_common_after", merge_common},
     Pass{"remove_dead_after", remove_dead_general},
