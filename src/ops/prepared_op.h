@@ -11,6 +11,7 @@
 #include "base/result.h"
 #include "base/workers.h"
 #include "device/device.h"
+#include "ir/graph.h"
 #include "ir/op_def.h"
 
 namespace bolide {
@@ -20,11 +21,13 @@ struct PrepareContext {
   const Attributes& attributes;
   int64_t version = 1;
   std::span<const AnyValue* const> constants;  // by input; null: absent, or not constant
+  std::span<const ValueId> inputs;             // kNoValue: absent
   size_t outputs = 1;
   const DeviceInfo& device;
   Workers& workers;
   DType compute = DType::kF32;  // bf16: Conv, Gemm, MatMul and attention of f32 may round what they multiply to it
 
+  bool present(size_t i) const { return i < inputs.size() && inputs[i] != kNoValue; }
   // A constant tensor, else null.
   const Tensor* constant(size_t i) const {
     return i < constants.size() && constants[i] != nullptr ? constants[i]->tensor() : nullptr;

@@ -10,6 +10,7 @@
 #include "ops/cast.h"
 #include "ops/elementwise.h"
 #include "ops/ops.h"
+#include "ops/quantised.h"
 
 namespace bolide {
 namespace {
@@ -221,6 +222,7 @@ std::optional<std::pair<double, double>> code_range(DType dtype) {
 std::span<const OpDef> quantise_ops() {
   static const std::vector<OpDef> kAll = [] {
     std::vector<OpDef> rows(std::begin(kRows), std::end(kRows));
+    rows.insert(rows.end(), quantised_ops().begin(), quantised_ops().end());
     rows.insert(rows.end(), quantised_product_ops().begin(), quantised_product_ops().end());
     return rows;
   }();

@@ -62,7 +62,7 @@ float finished(const QuantisedSpec& s, uint32_t sum, int64_t n, int32_t residual
   const float code = std::clamp(std::nearbyint(v), s.y.low, s.y.high);
   if (!s.has_residual) return code + static_cast<float>(s.y.zero);
   const float other = static_cast<float>(residual - s.residual.zero) * s.residual.scale;
-  const float total = (code * s.y.scale + other) * (1 / s.sum.scale);
+  const float total = std::fma(code, s.y.scale, other) * (1 / s.sum.scale);
   return std::clamp(std::nearbyint(total), s.sum.low, s.sum.high) + static_cast<float>(s.sum.zero);
 }
 

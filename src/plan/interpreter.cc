@@ -29,6 +29,7 @@ struct Interpreter::Program {
     return op.def->prepare({.attributes = *op.attributes,
                             .version = op.version,
                             .constants = constants,
+                            .inputs = node.in,
                             .outputs = node.out.size(),
                             .device = settings.device,
                             .workers = settings.workers,

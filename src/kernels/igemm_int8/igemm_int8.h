@@ -20,7 +20,8 @@ struct Int8Finish {
     kFloats,  // out f32 = clamp(v + bias[n], low, high)
     kCodes,   // out byte = clamp(round half to even(v), low, high) + zero
     kAdded,   // the code c above, less its zero, is a term of a sum:
-              // clamp(round((c * step + (residual - residual_zero) * residual_step) * inverse), low2, high2) + zero2
+              // clamp(round((c * step + ((residual - residual_zero) * residual_step)) * inverse), low2, high2) + zero2;
+              // the product with step and the sum are fused
   };
   Kind kind = kCodes;
   bool residual_signed = false;
@@ -79,13 +80,12 @@ struct Int8RoundArgs {
   int32_t zero = 0;
   uint8_t* out = nullptr;
 };
-// out = clamp(round(((a - zero_a) * scale_a + (b - zero_b) * scale_b) * inverse), low, high) + zero
+// out = clamp(round half to even(a * ratio_a + (b * ratio_b + rest)), low, high), in fused multiply-adds
 struct Int8AddArgs {
   const uint8_t *a = nullptr, *b = nullptr;
   bool a_signed = false, b_signed = false;
   int64_t count = 0;
-  int32_t zero_a = 0, zero_b = 0, zero = 0;
-  float scale_a = 0, scale_b = 0, inverse = 0, low = 0, high = 0;
+  float ratio_a = 0, ratio_b = 0, rest = 0, low = 0, high = 0;
   uint8_t* out = nullptr;
 };
 

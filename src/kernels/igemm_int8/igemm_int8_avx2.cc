@@ -65,12 +65,14 @@ void finish(const Int8Finish& f, const int32_t* sums, int64_t row0, int64_t rows
         _mm256_maskstore_epi32(static_cast<int32_t*>(f.out) + at, tail_mask(left), sum);
         continue;
       }
-      const __m256 v = _mm256_mul_ps(_mm256_cvtepi32_ps(sum), _mm256_loadu_ps(f.scales + n));
+      const __m256 scale = _mm256_loadu_ps(f.scales + n);
       if (f.kind == Int8Finish::kFloats) {
-        const __m256 y = f.bias != nullptr ? _mm256_add_ps(v, _mm256_loadu_ps(f.bias + n)) : v;
+        const __m256 bias = f.bias != nullptr ? _mm256_loadu_ps(f.bias + n) : _mm256_setzero_ps();
+        const __m256 y = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), scale, bias);
         _mm256_maskstore_ps(static_cast<float*>(f.out) + at, tail_mask(left), clamped(y, f.low, f.high));
         continue;
       }
+      const __m256 v = _mm256_mul_ps(_mm256_cvtepi32_ps(sum), scale);
       auto* const to = static_cast<uint8_t*>(f.out) + at;
       if (f.kind == Int8Finish::kCodes) {
         store_bytes(to, codes_of(v, f.low, f.high, f.zero), left);
@@ -81,8 +83,7 @@ void finish(const Int8Finish& f, const int32_t* sums, int64_t row0, int64_t rows
           _mm256_cvtepi32_ps(widened(f.residual + (row0 + m) * f.residual_stride + n, left, f.residual_signed));
       const __m256 other = _mm256_mul_ps(_mm256_sub_ps(r, _mm256_set1_ps(static_cast<float>(f.residual_zero))),
                                          _mm256_set1_ps(f.residual_step));
-      const __m256 y =
-          _mm256_mul_ps(_mm256_add_ps(_mm256_mul_ps(c, _mm256_set1_ps(f.step)), other), _mm256_set1_ps(f.inverse));
+      const __m256 y = _mm256_mul_ps(_mm256_fmadd_ps(c, _mm256_set1_ps(f.step), other), _mm256_set1_ps(f.inverse));
       store_bytes(to, codes_of(y, f.low2, f.high2, f.zero2), left);
     }
 }
@@ -189,15 +190,13 @@ void int8_range(const float* x, int64_t count, float* least, float* most) {
 }
 
 void int8_add(const Int8AddArgs& a) {
-  const __m256 zero_a = _mm256_set1_ps(static_cast<float>(a.zero_a));
-  const __m256 zero_b = _mm256_set1_ps(static_cast<float>(a.zero_b));
+  const __m256 ratio_a = _mm256_set1_ps(a.ratio_a), ratio_b = _mm256_set1_ps(a.ratio_b);
   for (int64_t i = 0; i < a.count; i += 8) {
     const int64_t left = a.count - i;
-    const __m256 x = _mm256_sub_ps(_mm256_cvtepi32_ps(widened(a.a + i, left, a.a_signed)), zero_a);
-    const __m256 y = _mm256_sub_ps(_mm256_cvtepi32_ps(widened(a.b + i, left, a.b_signed)), zero_b);
-    const __m256 sum = _mm256_add_ps(_mm256_mul_ps(x, _mm256_set1_ps(a.scale_a)),
-                                     _mm256_mul_ps(y, _mm256_set1_ps(a.scale_b)));
-    store_bytes(a.out + i, codes_of(_mm256_mul_ps(sum, _mm256_set1_ps(a.inverse)), a.low, a.high, a.zero), left);
+    const __m256 x = _mm256_cvtepi32_ps(widened(a.a + i, left, a.a_signed));
+    const __m256 y = _mm256_cvtepi32_ps(widened(a.b + i, left, a.b_signed));
+    const __m256 sum = _mm256_fmadd_ps(x, ratio_a, _mm256_fmadd_ps(y, ratio_b, _mm256_set1_ps(a.rest)));
+    store_bytes(a.out + i, codes_of(sum, a.low, a.high, 0), left);
   }
 }
 

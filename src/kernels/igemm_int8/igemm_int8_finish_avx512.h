@@ -31,12 +31,12 @@ inline void finish_rows(const Int8Finish& f, const int32_t* sums, int64_t row0, 
         _mm512_mask_storeu_epi32(static_cast<int32_t*>(f.out) + at, mask, sum);
         continue;
       }
-      const __m512 v = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), scale);
       if constexpr (kKind == Int8Finish::kFloats) {
-        const __m512 y = _mm512_min_ps(_mm512_max_ps(_mm512_add_ps(v, bias), low), high);
-        _mm512_mask_storeu_ps(static_cast<float*>(f.out) + at, mask, y);
+        const __m512 y = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), scale, bias);
+        _mm512_mask_storeu_ps(static_cast<float*>(f.out) + at, mask, _mm512_min_ps(_mm512_max_ps(y, low), high));
         continue;
       }
+      const __m512 v = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), scale);
       __m512i code;
       if constexpr (kKind == Int8Finish::kCodes) {
         code = _mm512_add_epi32(_mm512_cvtps_epi32(_mm512_min_ps(_mm512_max_ps(v, low), high)), zero);
@@ -45,8 +45,7 @@ inline void finish_rows(const Int8Finish& f, const int32_t* sums, int64_t row0, 
         const __m512 r = bytes_as_floats(mask, f.residual + (row0 + m) * f.residual_stride + n, f.residual_signed);
         const __m512 other = _mm512_mul_ps(_mm512_sub_ps(r, _mm512_set1_ps(static_cast<float>(f.residual_zero))),
                                            _mm512_set1_ps(f.residual_step));
-        const __m512 y = _mm512_mul_ps(_mm512_add_ps(_mm512_mul_ps(c, _mm512_set1_ps(f.step)), other),
-                                       _mm512_set1_ps(f.inverse));
+        const __m512 y = _mm512_mul_ps(_mm512_fmadd_ps(c, _mm512_set1_ps(f.step), other), _mm512_set1_ps(f.inverse));
         code = _mm512_cvtps_epi32(
             _mm512_min_ps(_mm512_max_ps(y, _mm512_set1_ps(f.low2)), _mm512_set1_ps(f.high2)));
         code = _mm512_add_epi32(code, _mm512_set1_epi32(f.zero2));

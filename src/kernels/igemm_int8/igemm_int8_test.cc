@@ -106,13 +106,13 @@ void check(const Int8Engine& engine, const Case& c, std::mt19937& random, Worker
       if (c.kind == Int8Finish::kSums) {
         ASSERT_EQ(*reinterpret_cast<const int32_t*>(got), sum) << where;
       } else if (c.kind == Int8Finish::kFloats) {
-        ASSERT_EQ(*reinterpret_cast<const float*>(got), std::clamp(v + bias[i], f.low, f.high)) << where;
+        ASSERT_EQ(*reinterpret_cast<const float*>(got), std::clamp(std::fma(static_cast<float>(sum), scales[i], bias[i]), f.low, f.high)) << where;
       } else {
         float code = std::clamp(std::nearbyint(v), f.low, f.high);
         if (c.kind == Int8Finish::kAdded) {
           const uint8_t r = byte_at(residual, m * c.n + n);
           const float other = static_cast<float>((c.x_signed ? static_cast<int8_t>(r) : r) - f.residual_zero);
-          const float total = (code * f.step + other * f.residual_step) * f.inverse;
+          const float total = std::fma(code, f.step, other * f.residual_step) * f.inverse;
           code = std::clamp(std::nearbyint(total), f.low2, f.high2) + static_cast<float>(f.zero2);
         } else {
           code += static_cast<float>(f.zero);
@@ -235,13 +235,12 @@ TEST(IgemmInt8, RoundsAndAdds) {
       for (int64_t i = 0; i < count; ++i)
         ASSERT_EQ(to[i], std::clamp(std::nearbyint(values[i] / 0.25f) + 131, 0.f, 255.f)) << engine.isa;
       engine.add({.a = reinterpret_cast<const uint8_t*>(a.data()), .b = reinterpret_cast<const uint8_t*>(b.data()),
-                  .a_signed = true, .b_signed = false, .count = count, .zero_a = -4, .zero_b = 100, .zero = 3,
-                  .scale_a = 0.5f, .scale_b = 0.75f, .inverse = 0.4f, .low = -131, .high = 124, .out = to});
+                  .a_signed = true, .b_signed = false, .count = count, .ratio_a = 0.4f, .ratio_b = 0.25f,
+                  .rest = 3.5f, .low = -128, .high = 120, .out = to});
       for (int64_t i = 0; i < count; ++i) {
-        const float sum = static_cast<float>(static_cast<int8_t>(byte_at(a, i)) + 4) * 0.5f +
-                          static_cast<float>(byte_at(b, i) - 100) * 0.75f;
-        ASSERT_EQ(to[i], static_cast<uint8_t>(
-                             static_cast<int>(std::clamp(std::nearbyint(sum * 0.4f), -131.f, 124.f) + 3))) << engine.isa;
+        const auto p = static_cast<float>(static_cast<int8_t>(byte_at(a, i))), q = static_cast<float>(byte_at(b, i));
+        const float sum = std::fma(p, 0.4f, std::fma(q, 0.25f, 3.5f));
+        ASSERT_EQ(static_cast<int8_t>(to[i]), std::clamp(std::nearbyint(sum), -128.f, 120.f)) << engine.isa;
       }
       EXPECT_TRUE(out.intact());
     }

@@ -140,19 +140,15 @@ void int8_range(const float* x, int64_t count, float* least, float* most) {
 }
 
 void int8_add(const Int8AddArgs& a) {
-  const __m512 zero_a = _mm512_set1_ps(static_cast<float>(a.zero_a));
-  const __m512 zero_b = _mm512_set1_ps(static_cast<float>(a.zero_b));
-  const __m512 scale_a = _mm512_set1_ps(a.scale_a), scale_b = _mm512_set1_ps(a.scale_b);
-  const __m512 inverse = _mm512_set1_ps(a.inverse), low = _mm512_set1_ps(a.low), high = _mm512_set1_ps(a.high);
-  const __m512i zero = _mm512_set1_epi32(a.zero);
+  const __m512 ratio_a = _mm512_set1_ps(a.ratio_a), ratio_b = _mm512_set1_ps(a.ratio_b);
+  const __m512 rest = _mm512_set1_ps(a.rest), low = _mm512_set1_ps(a.low), high = _mm512_set1_ps(a.high);
   for (int64_t i = 0; i < a.count; i += 16) {
     const int64_t left = a.count - i;
     const __mmask16 mask = left >= 16 ? 0xffff : static_cast<__mmask16>((1u << left) - 1);
-    const __m512 x = _mm512_mul_ps(_mm512_sub_ps(bytes_as_floats(mask, a.a + i, a.a_signed), zero_a), scale_a);
-    const __m512 y = _mm512_mul_ps(_mm512_sub_ps(bytes_as_floats(mask, a.b + i, a.b_signed), zero_b), scale_b);
-    const __m512 v = _mm512_mul_ps(_mm512_add_ps(x, y), inverse);
+    const __m512 x = bytes_as_floats(mask, a.a + i, a.a_signed), y = bytes_as_floats(mask, a.b + i, a.b_signed);
+    const __m512 v = _mm512_fmadd_ps(x, ratio_a, _mm512_fmadd_ps(y, ratio_b, rest));
     const __m512i code = _mm512_cvtps_epi32(_mm512_min_ps(_mm512_max_ps(v, low), high));
-    _mm512_mask_cvtepi32_storeu_epi8(a.out + i, mask, _mm512_add_epi32(code, zero));
+    _mm512_mask_cvtepi32_storeu_epi8(a.out + i, mask, code);
   }
 }
 
