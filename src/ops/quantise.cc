@@ -10,6 +10,8 @@
 #include "ops/cast.h"
 #include "ops/elementwise.h"
 #include "ops/ops.h"
+#include "ops/prepared_op.h"
+#include "ops/quantise_prepared.h"
 #include "ops/quantised.h"
 
 namespace bolide {
@@ -198,9 +200,13 @@ Result<> run_dynamic_quantise(RunContext& c) {
 }
 
 constexpr OpDef kRows[] = {
-    {.domain = "", .name = "QuantizeLinear", .since = 10, .run = run_quantise},
-    {.domain = "", .name = "DequantizeLinear", .since = 10, .run = run_dequantise},
-    {.domain = "", .name = "DynamicQuantizeLinear", .since = 11, .run = run_dynamic_quantise},
+    {.domain = "", .name = "QuantizeLinear", .since = 10, .run = run_quantise, .prepare = prepare_quantise},
+    {.domain = "", .name = "DequantizeLinear", .since = 10, .run = run_dequantise, .prepare = prepare_dequantise},
+    {.domain = "",
+     .name = "DynamicQuantizeLinear",
+     .since = 11,
+     .run = run_dynamic_quantise,
+     .prepare = prepare_dynamic_quantise},
 };
 
 }  // namespace

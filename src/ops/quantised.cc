@@ -183,7 +183,17 @@ Result<> run_quantised_matmul(RunContext& c) {
   });
 }
 
-// Codes are compared as bytes: those of i8 with their sign turned over.
+// out[k] = the larger, as bytes that are compared after `flip` is added.
+void keep_larger(const uint8_t* __restrict in, uint8_t* __restrict out, int64_t n, uint8_t flip) {
+  if (flip == 0)
+    for (int64_t k = 0; k < n; ++k) out[k] = in[k] > out[k] ? in[k] : out[k];
+  else
+    for (int64_t k = 0; k < n; ++k) {
+      const auto v = static_cast<uint8_t>(in[k] ^ 0x80);
+      out[k] = v > out[k] ? v : out[k];
+    }
+}
+
 Result<> run_quantised_max_pool(RunContext& c) {
   BOLIDE_TRY(const Tensor* x, c.tensor(0));
   if (!is_byte(x->dtype()) || x->rank() < 3)
@@ -215,12 +225,7 @@ Result<> run_quantised_max_pool(RunContext& c) {
           inside = inside && p >= 0 && p < window.input[d];
           pixel = pixel * window.input[d] + p;
         }
-        const uint8_t* const in = from + pixel * C;
-        if (inside)
-          for (int64_t k = 0; k < C; ++k) {
-            const auto v = static_cast<uint8_t>(in[k] ^ flip);
-            out[k] = v > out[k] ? v : out[k];
-          }
+        if (inside) keep_larger(from + pixel * C, out, C, flip);
       } while (step({window.kernel.data(), rank}, {tap.data(), rank}));
       if (flip != 0)
         for (int64_t k = 0; k < C; ++k) out[k] ^= flip;

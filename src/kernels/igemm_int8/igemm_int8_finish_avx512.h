@@ -10,6 +10,15 @@ inline __m512 bytes_as_floats(__mmask16 mask, const uint8_t* p, bool is_signed) 
   return _mm512_cvtepi32_ps(is_signed ? _mm512_cvtepi8_epi32(bytes) : _mm512_cvtepu8_epi32(bytes));
 }
 
+// What finish will read and write of rows that far apart that nothing else fetches it in time.
+inline void prefetch_rows(const Int8Finish& f, int64_t row0, int64_t rows) {
+  if (f.kind != Int8Finish::kAdded) return;
+  for (int64_t m = row0; m < row0 + rows; ++m) {
+    __builtin_prefetch(f.residual + m * f.residual_stride, 0);
+    __builtin_prefetch(static_cast<const uint8_t*>(f.out) + m * f.out_stride, 1);
+  }
+}
+
 // sums [rows][64]; row0: the first of them in the block.
 template <Int8Finish::Kind kKind>
 inline void finish_rows(const Int8Finish& f, const int32_t* sums, int64_t row0, int64_t rows, int64_t columns) {

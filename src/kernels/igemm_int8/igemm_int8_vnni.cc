@@ -16,6 +16,7 @@ void tile(const Int8BlockArgs& a, int64_t row0) {
   for (int m = 0; m < kRows; ++m)
 #pragma GCC unroll 4
     for (int s = 0; s < kStrips; ++s) sums[m][s] = _mm512_setzero_si512();
+  prefetch_rows(a.finish, row0, kRows);
   const __m512i flip = _mm512_set1_epi8(-128);
   const int8_t* w = a.weights;
   for (int64_t t = 0; t < a.taps; ++t) {
