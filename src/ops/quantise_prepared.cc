@@ -138,13 +138,15 @@ class PreparedQLinearAdd : public WithEngine {
     const auto left = Step::read(c, 1, 2), right = Step::read(c, 4, 5), to = Step::read(c, 6, 7);
     if (!left || !right || !to || !is_byte(*a) || b->dtype() != a->dtype() || to->dtype != a->dtype()) return false;
     // The second may be repeated along the first dims.
-    Shape tail = a->shape();
+    const Shape tail = a->shape();
     if (b->rank() > a->rank()) return false;
-    for (int i = 0; i < b->rank(); ++i)
+    int skipped = 0;
+    while (skipped < b->rank() && b->dim(skipped) == 1) ++skipped;
+    for (int i = skipped; i < b->rank(); ++i)
       if (b->dim(i) != a->dim(a->rank() - b->rank() + i)) return false;
     const int64_t count = a->elements(), each = b->elements();
     BOLIDE_TRY(Tensor * y, c.make(0, a->dtype(), tail));
-    if (count == 0) return true;
+    if (count == 0 || each == 0) return true;
     Int8AddArgs args;
     args.a_signed = args.b_signed = a->dtype() == DType::kI8;
     args.ratio_a = left->scale / to->scale, args.ratio_b = right->scale / to->scale;
@@ -201,6 +203,21 @@ class PreparedAveragePool : public WithEngine {
         const float code = std::nearbyint(v) + static_cast<float>(to->zero);
         out[i] = static_cast<uint8_t>(static_cast<int32_t>(std::clamp(code, to->least(), to->most())));
       }
+    });
+    return true;
+  }
+};
+
+class PreparedLookUp : public WithEngine {
+ public:
+  using WithEngine::WithEngine;
+  Result<bool> run(RunContext& c) const override {
+    BOLIDE_TRY(const Tensor* x, c.tensor(0));
+    BOLIDE_TRY(const Tensor* table, c.tensor(1));
+    if (!is_byte(*x) || !is_byte(*table) || table->elements() != 256) return false;
+    BOLIDE_TRY(Tensor * y, c.make(0, table->dtype(), x->shape()));
+    parallel(c.workers(), x->elements(), kGrain, [&](int64_t begin, int64_t end) {
+      engine_.look_up(bytes_of(*x) + begin, end - begin, bytes_of(*table), bytes_of(*y) + begin);
     });
     return true;
   }
@@ -343,6 +360,9 @@ Result<std::unique_ptr<PreparedOp>> prepare_dequantise(const PrepareContext& con
 }
 Result<std::unique_ptr<PreparedOp>> prepare_dynamic_quantise(const PrepareContext& context) {
   return with_engine<PreparedDynamicQuantise>(context, "dynamic_quantise");
+}
+Result<std::unique_ptr<PreparedOp>> prepare_look_up(const PrepareContext& context) {
+  return with_engine<PreparedLookUp>(context, "look_up");
 }
 Result<std::unique_ptr<PreparedOp>> prepare_qlinear_add(const PrepareContext& context) {
   return with_engine<PreparedQLinearAdd>(context, "add_int8");

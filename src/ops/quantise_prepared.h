@@ -13,6 +13,7 @@ struct PrepareContext;
 Result<std::unique_ptr<PreparedOp>> prepare_quantise(const PrepareContext& context);
 Result<std::unique_ptr<PreparedOp>> prepare_dequantise(const PrepareContext& context);
 Result<std::unique_ptr<PreparedOp>> prepare_dynamic_quantise(const PrepareContext& context);
+Result<std::unique_ptr<PreparedOp>> prepare_look_up(const PrepareContext& context);
 Result<std::unique_ptr<PreparedOp>> prepare_qlinear_add(const PrepareContext& context);
 Result<std::unique_ptr<PreparedOp>> prepare_qlinear_global_average_pool(const PrepareContext& context);
 Result<std::unique_ptr<PreparedOp>> prepare_matmul_integer(const PrepareContext& context);

@@ -8,6 +8,7 @@
 #include "ops/dense.h"
 #include "ops/prepared_op.h"
 #include "ops/quantise.h"
+#include "ops/quantise_prepared.h"
 #include "ops/shape.h"
 
 namespace bolide {
@@ -254,7 +255,7 @@ constexpr OpDef kRows[] = {
     {.domain = "bolide", .name = "QConv", .run = run_quantised_conv, .prepare = prepare_quantised_conv},
     {.domain = "bolide", .name = "QMatMul", .run = run_quantised_matmul, .prepare = prepare_quantised_matmul},
     {.domain = "bolide", .name = "QMaxPool", .run = run_quantised_max_pool},
-    {.domain = "bolide", .name = "QLookUp", .run = run_look_up},
+    {.domain = "bolide", .name = "QLookUp", .run = run_look_up, .prepare = prepare_look_up},
 };
 
 }  // namespace

@@ -95,6 +95,7 @@ void int8_depthwise(const Int8DepthwiseArgs& args);
 void int8_round(const Int8RoundArgs& args);
 void int8_range(const float* x, int64_t count, float* least, float* most);
 void int8_add(const Int8AddArgs& args);
+void int8_look_up(const uint8_t* x, int64_t count, const uint8_t* table, uint8_t* out);
 }  // namespace vnni
 namespace avx2 {
 void int8_block(const Int8BlockArgs& args);
@@ -102,6 +103,7 @@ void int8_depthwise(const Int8DepthwiseArgs& args);
 void int8_round(const Int8RoundArgs& args);
 void int8_range(const float* x, int64_t count, float* least, float* most);
 void int8_add(const Int8AddArgs& args);
+void int8_look_up(const uint8_t* x, int64_t count, const uint8_t* table, uint8_t* out);
 }  // namespace avx2
 namespace amx {
 void int8_block(const Int8BlockArgs& args);

@@ -200,4 +200,8 @@ void int8_add(const Int8AddArgs& a) {
   }
 }
 
+void int8_look_up(const uint8_t* x, int64_t count, const uint8_t* table, uint8_t* out) {
+  for (int64_t i = 0; i < count; ++i) out[i] = table[x[i]];
+}
+
 }  // namespace bolide::avx2

@@ -153,4 +153,16 @@ void int8_add(const Int8AddArgs& a) {
   }
 }
 
+void int8_look_up(const uint8_t* x, int64_t count, const uint8_t* table, uint8_t* out) {
+  const __m512i t0 = _mm512_loadu_si512(table), t1 = _mm512_loadu_si512(table + 64);
+  const __m512i t2 = _mm512_loadu_si512(table + 128), t3 = _mm512_loadu_si512(table + 192);
+  for (int64_t i = 0; i < count; i += 64) {
+    const int64_t left = count - i;
+    const __mmask64 mask = left >= 64 ? ~__mmask64{0} : (__mmask64{1} << left) - 1;
+    const __m512i v = _mm512_maskz_loadu_epi8(mask, x + i);
+    const __m512i low = _mm512_permutex2var_epi8(t0, v, t1), high = _mm512_permutex2var_epi8(t2, v, t3);
+    _mm512_mask_storeu_epi8(out + i, mask, _mm512_mask_blend_epi8(_mm512_movepi8_mask(v), low, high));
+  }
+}
+
 }  // namespace bolide::vnni

@@ -7,14 +7,36 @@ namespace {
 
 constexpr int64_t kGroupBytes = 384 << 10;  // of weights that stay in a core's cache while rows pass by
 
-constexpr Int8Engine kAvx2 = {"avx2",           avx2::int8_block, avx2::int8_depthwise, avx2::int8_round,
-                              avx2::int8_range, avx2::int8_add,   4,                    48,
-                              0};
-constexpr Int8Engine kVnni = {"vnni",           vnni::int8_block, vnni::int8_depthwise, vnni::int8_round,
-                              vnni::int8_range, vnni::int8_add,   4,                    48,
-                              0};
-constexpr Int8Engine kAmx = {
-    "amx", amx::int8_block, vnni::int8_depthwise, vnni::int8_round, vnni::int8_range, vnni::int8_add, 64, 64, 96};
+constexpr Int8Engine kAvx2 = {.isa = "avx2",
+                              .block = avx2::int8_block,
+                              .depthwise = avx2::int8_depthwise,
+                              .round = avx2::int8_round,
+                              .range = avx2::int8_range,
+                              .add = avx2::int8_add,
+                              .look_up = avx2::int8_look_up,
+                              .depth = 4,
+                              .block_rows = 48,
+                              .scratch_per_byte = 0};
+constexpr Int8Engine kVnni = {.isa = "vnni",
+                              .block = vnni::int8_block,
+                              .depthwise = vnni::int8_depthwise,
+                              .round = vnni::int8_round,
+                              .range = vnni::int8_range,
+                              .add = vnni::int8_add,
+                              .look_up = vnni::int8_look_up,
+                              .depth = 4,
+                              .block_rows = 48,
+                              .scratch_per_byte = 0};
+constexpr Int8Engine kAmx = {.isa = "amx",
+                             .block = amx::int8_block,
+                             .depthwise = vnni::int8_depthwise,
+                             .round = vnni::int8_round,
+                             .range = vnni::int8_range,
+                             .add = vnni::int8_add,
+                             .look_up = vnni::int8_look_up,
+                             .depth = 64,
+                             .block_rows = 64,
+                             .scratch_per_byte = 96};
 
 }  // namespace
 

@@ -46,6 +46,7 @@ class FactsTable {
   std::optional<Numbers> broadcast(const Node& node, size_t first, size_t count);
   Facts windowed(const Node& node, const Generic& op, bool pool);
   Facts selected(const Node& node, const Generic& op, size_t output);
+  Facts quantised(const Node& node, const Generic& op);
 
   std::vector<Facts> of_;
   int64_t& symbols_;
