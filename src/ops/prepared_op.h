@@ -11,7 +11,6 @@
 #include "base/result.h"
 #include "base/workers.h"
 #include "device/device.h"
-#include "ir/graph.h"
 #include "ir/op_def.h"
 
 namespace bolide {
@@ -21,13 +20,14 @@ struct PrepareContext {
   const Attributes& attributes;
   int64_t version = 1;
   std::span<const AnyValue* const> constants;  // by input; null: absent, or not constant
-  std::span<const ValueId> inputs;             // kNoValue: absent
   size_t outputs = 1;
   const DeviceInfo& device;
   Workers& workers;
   DType compute = DType::kF32;  // bf16: Conv, Gemm, MatMul and attention of f32 may round what they multiply to it
 
-  bool present(size_t i) const { return i < inputs.size() && inputs[i] != kNoValue; }
+  uint64_t present = 0;  // bit i: the node lists input i, constant or not
+
+  bool has(size_t i) const { return i < 64 && (present >> i & 1) != 0; }
   // A constant tensor, else null.
   const Tensor* constant(size_t i) const {
     return i < constants.size() && constants[i] != nullptr ? constants[i]->tensor() : nullptr;

@@ -89,14 +89,9 @@ class PreparedDequantise : public WithEngine {
     const auto from = Step::read(c, 1, 2);
     if (!from || !is_byte(*x) || (c.has(2) && from->dtype != x->dtype())) return false;
     BOLIDE_TRY(Tensor * y, c.make(0, DType::kF32, x->shape()));
-    float table[256];
-    for (int i = 0; i < 256; ++i) {
-      const int code = x->dtype() == DType::kI8 ? static_cast<int8_t>(i) : i;
-      table[i] = static_cast<float>(code - from->zero) * from->scale;
-    }
     float* const to = y->mutate<float>().data();
     parallel(c.workers(), x->elements(), kGrain, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) to[i] = table[bytes_of(*x)[i]];
+      engine_.open(bytes_of(*x) + begin, end - begin, x->dtype() == DType::kI8, from->zero, from->scale, to + begin);
     });
     return true;
   }
@@ -336,11 +331,11 @@ Result<std::unique_ptr<PreparedOp>> integer_product(const PrepareContext& contex
   const int64_t N = b->dim(1);
   const auto fits = [&](size_t i, DType dtype) {
     const Tensor* t = context.constant(i);
-    if (!context.present(i)) return true;
+    if (!context.has(i)) return true;
     return t != nullptr && t->dtype() == dtype && (t->elements() == 1 || (t->rank() == 1 && t->elements() == N));
   };
   const size_t zero = floats ? 5 : 3;
-  if (!fits(zero, b->dtype()) || (floats && (!context.present(3) || !fits(3, DType::kF32) || !fits(6, DType::kF32))))
+  if (!fits(zero, b->dtype()) || (floats && (!context.has(3) || !fits(3, DType::kF32) || !fits(6, DType::kF32))))
     return nullptr;
   auto prepared = std::make_unique<PreparedIntegerProduct>(*engine, floats);
   BOLIDE_TRY(prepared->pack(*b, context.constant(zero), floats ? context.constant(3) : nullptr,

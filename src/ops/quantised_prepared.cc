@@ -352,11 +352,11 @@ class PreparedQMatMul : public PreparedOp {
 // All scales and zeros, if they are constants.
 Result<std::optional<QuantisedSpec>> constants_of(const PrepareContext& context, int64_t columns) {
   for (size_t i = 0; i < context.constants.size(); ++i)
-    if (i != kX && i != kW && i != kResidual && context.present(i) && context.constant(i) == nullptr)
+    if (i != kX && i != kW && i != kResidual && context.has(i) && context.constant(i) == nullptr)
       return std::optional<QuantisedSpec>();
   const Tensor residual_there = Tensor::scalar(DType::kU8, uint8_t{0});
   const auto tensor = [&](size_t i) -> const Tensor* {
-    if (i == kResidual) return context.present(i) ? &residual_there : nullptr;
+    if (i == kResidual) return context.has(i) ? &residual_there : nullptr;
     return context.constant(i);
   };
   if (columns < 0)

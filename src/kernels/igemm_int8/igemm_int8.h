@@ -95,6 +95,8 @@ void int8_depthwise(const Int8DepthwiseArgs& args);
 void int8_round(const Int8RoundArgs& args);
 void int8_range(const float* x, int64_t count, float* least, float* most);
 void int8_add(const Int8AddArgs& args);
+// out = (x - zero) * scale
+void int8_open(const uint8_t* x, int64_t count, bool is_signed, int32_t zero, float scale, float* out);
 void int8_look_up(const uint8_t* x, int64_t count, const uint8_t* table, uint8_t* out);
 }  // namespace vnni
 namespace avx2 {
@@ -103,6 +105,8 @@ void int8_depthwise(const Int8DepthwiseArgs& args);
 void int8_round(const Int8RoundArgs& args);
 void int8_range(const float* x, int64_t count, float* least, float* most);
 void int8_add(const Int8AddArgs& args);
+// out = (x - zero) * scale
+void int8_open(const uint8_t* x, int64_t count, bool is_signed, int32_t zero, float scale, float* out);
 void int8_look_up(const uint8_t* x, int64_t count, const uint8_t* table, uint8_t* out);
 }  // namespace avx2
 namespace amx {

@@ -200,6 +200,15 @@ void int8_add(const Int8AddArgs& a) {
   }
 }
 
+void int8_open(const uint8_t* x, int64_t count, bool is_signed, int32_t zero, float scale, float* out) {
+  const __m256i zeros = _mm256_set1_epi32(zero);
+  for (int64_t i = 0; i < count; i += 8) {
+    const __m256i code = _mm256_sub_epi32(widened(x + i, count - i, is_signed), zeros);
+    const __m256 v = _mm256_mul_ps(_mm256_cvtepi32_ps(code), _mm256_set1_ps(scale));
+    _mm256_maskstore_ps(out + i, tail_mask(count - i), v);
+  }
+}
+
 void int8_look_up(const uint8_t* x, int64_t count, const uint8_t* table, uint8_t* out) {
   for (int64_t i = 0; i < count; ++i) out[i] = table[x[i]];
 }

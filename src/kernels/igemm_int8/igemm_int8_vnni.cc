@@ -153,6 +153,16 @@ void int8_add(const Int8AddArgs& a) {
   }
 }
 
+void int8_open(const uint8_t* x, int64_t count, bool is_signed, int32_t zero, float scale, float* out) {
+  const __m512 zeros = _mm512_set1_ps(static_cast<float>(zero)), scales = _mm512_set1_ps(scale);
+  for (int64_t i = 0; i < count; i += 16) {
+    const int64_t left = count - i;
+    const __mmask16 mask = left >= 16 ? 0xffff : static_cast<__mmask16>((1u << left) - 1);
+    const __m512 v = _mm512_mul_ps(_mm512_sub_ps(bytes_as_floats(mask, x + i, is_signed), zeros), scales);
+    _mm512_mask_storeu_ps(out + i, mask, v);
+  }
+}
+
 void int8_look_up(const uint8_t* x, int64_t count, const uint8_t* table, uint8_t* out) {
   const __m512i t0 = _mm512_loadu_si512(table), t1 = _mm512_loadu_si512(table + 64);
   const __m512i t2 = _mm512_loadu_si512(table + 128), t3 = _mm512_loadu_si512(table + 192);

@@ -21,6 +21,7 @@ struct Int8Engine {
   void (*round)(const Int8RoundArgs&);
   void (*range)(const float* x, int64_t count, float* least, float* most);
   void (*add)(const Int8AddArgs&);
+  void (*open)(const uint8_t* x, int64_t count, bool is_signed, int32_t zero, float scale, float* out);
   void (*look_up)(const uint8_t* x, int64_t count, const uint8_t* table, uint8_t* out);
   int64_t depth;             // what K is padded to a multiple of
   int64_t block_rows;        // a block is best of so many
