@@ -271,8 +271,16 @@ Facts FactsTable::infer(const Node& node, const Generic& op, size_t output) {
   if (node.in.empty()) return to;
   if (among(name, {"Shape", "Gather", "Concat", "Slice", "Squeeze", "Unsqueeze", "Split"}))
     return selected(node, op, output);
+  if (name == "DynamicQuantizeLinear") {
+    if (output == 1) return {.dtype = DType::kF32, .dims = Numbers{}, .values = {}, .constant = nullptr};
+    to.dtype = DType::kU8;
+    to.dims = output == 0 ? x.dims : Numbers{};
+    return to;
+  }
   if (among(name, {"Resize", "Upsample", "Pad", "Tile", "DepthToSpace", "SpaceToDepth"})) return resized(node, op);
   if (output > 0) return to;
+  if ((op.def->domain == "bolide" && name.starts_with("Q")) || name.starts_with("QLinear") || name.starts_with("MatMulInteger"))
+    return quantised(node, op);
   to.dtype = x.dtype;
   if (is_like_input(name)) {
     to.dims = x.dims;

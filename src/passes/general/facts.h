@@ -50,6 +50,7 @@ class FactsTable {
   Facts channels_last(const Facts& x, const Node& node, const Generic& op);
   Facts resized(const Node& node, const Generic& op);
   Facts selected(const Node& node, const Generic& op, size_t output);
+  Facts quantised(const Node& node, const Generic& op);
 
   std::vector<Facts> of_;
   std::unordered_map<int64_t, int64_t> clipped_;  // symbols of slices [0, end) of constants: the symbol of `end`
