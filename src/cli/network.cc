@@ -127,10 +127,22 @@ Result<NetworkSettings> network_settings(const NetworkFlags& flags) {
   return settings;
 }
 
+std::string shortened(std::string_view name) {
+  constexpr size_t kMost = 56;
+  if (name.size() <= kMost) return std::string(name);
+  return "..." + std::string(name.substr(name.size() - kMost + 3));
+}
+
 Result<NetworkSession> open_network(const NetworkFlags& flags) {
   BOLIDE_TRY(const NetworkSettings settings, network_settings(flags));
   BOLIDE_TRY(NetworkSession network, NetworkSession::open(flags.path, settings));
   BOLIDE_TRY(check_dims(network, flags));
+  std::vector<DimBuckets> buckets;
+  for (const std::string& flag : flags.buckets) {
+    BOLIDE_TRY(auto one, parse_dim_buckets(flag, network.inputs()));
+    buckets.push_back(std::move(one));
+  }
+  network.set_buckets(std::move(buckets));
   if (flags.ranges.empty()) return network;
   std::vector<ShapeRange> ranges;
   for (const std::string& flag : flags.ranges) {
