@@ -164,6 +164,13 @@ void pack_windows(const Windows& w, const float* a, int64_t m, int64_t rows, int
   }
 }
 
+void pack_lines(const Windows& w, const float* image, int64_t y, int64_t count, int64_t size, float* to) {
+  for (int64_t i = 0; i < count; ++i) {
+    const bool inside = y + i >= 0 && y + i < w.height;
+    pack_taps(w, inside ? image + (y + i) * w.width * w.pixel_stride : nullptr, -w.begin[1], 0, size, to + i * size);
+  }
+}
+
 void pack_strip(const float* b, int64_t row_stride, int64_t column_stride, int64_t K, int64_t columns, float scale,
                 float* to) {
   const Vec s = set(scale);
@@ -203,27 +210,31 @@ void pack_strip(const float* b, int64_t row_stride, int64_t column_stride, int64
 // --- Activations ---
 
 template <class F>
-BOLIDE_INLINE void each(const float* x, float* y, int64_t count, F&& f) {
-  for_row(count,
-          [&](int64_t i, int64_t n) __attribute__((always_inline)) { store_some(y + i, f(load_some(x + i, n)), n); });
+BOLIDE_INLINE void each(const Rows& rows, F&& f) {
+  for (int64_t r = 0; r < rows.rows; ++r) {
+    const float* const x = rows.x + r * rows.x_stride;
+    float* const y = rows.y + r * rows.y_stride;
+    for_row(rows.columns,
+            [&](int64_t i, int64_t n) __attribute__((always_inline)) { store_some(y + i, f(load_some(x + i, n)), n); });
+  }
 }
 
-void activate_row(Activation activation, float alpha, float beta, const float* x, float* y, int64_t count) {
+void activate_rows(Activation activation, float alpha, float beta, const Rows& rows) {
   const Vec a = set(alpha), b = set(beta), one = set(1.f);
   const auto clamp = [](Vec v, Vec low, Vec high) { return min(high, max(low, v)); };
   switch (activation) {
-    case Activation::kNone: return each(x, y, count, [](Vec v) { return v; });
-    case Activation::kRelu: return each(x, y, count, [](Vec v) { return relu(v); });
-    case Activation::kClip: return each(x, y, count, [&](Vec v) { return clamp(v, a, b); });
-    case Activation::kLeakyRelu: return each(x, y, count, [&](Vec v) { return select(less(v, zero()), a * v, v); });
-    case Activation::kSigmoid: return each(x, y, count, [&](Vec v) { return sigmoid_times(one, v); });
-    case Activation::kTanh: return each(x, y, count, [](Vec v) { return tanh(v); });
-    case Activation::kHardSigmoid: return each(x, y, count, [&](Vec v) { return clamp(fma(a, v, b), zero(), one); });
+    case Activation::kNone: return each(rows, [](Vec v) { return v; });
+    case Activation::kRelu: return each(rows, [](Vec v) { return relu(v); });
+    case Activation::kClip: return each(rows, [&](Vec v) { return clamp(v, a, b); });
+    case Activation::kLeakyRelu: return each(rows, [&](Vec v) { return select(less(v, zero()), a * v, v); });
+    case Activation::kSigmoid: return each(rows, [&](Vec v) { return sigmoid_times(one, v); });
+    case Activation::kTanh: return each(rows, [](Vec v) { return tanh(v); });
+    case Activation::kHardSigmoid: return each(rows, [&](Vec v) { return clamp(fma(a, v, b), zero(), one); });
     case Activation::kHardSwish:
-      return each(x, y, count, [&](Vec v) { return v * clamp(fma(v, set(1.f / 6), set(0.5f)), zero(), one); });
-    case Activation::kSilu: return each(x, y, count, [](Vec v) { return silu(v); });
-    case Activation::kGelu: return each(x, y, count, [](Vec v) { return gelu(v); });
-    case Activation::kGeluTanh: return each(x, y, count, [](Vec v) { return gelu_tanh(v); });
+      return each(rows, [&](Vec v) { return v * clamp(fma(v, set(1.f / 6), set(0.5f)), zero(), one); });
+    case Activation::kSilu: return each(rows, [](Vec v) { return silu(v); });
+    case Activation::kGelu: return each(rows, [](Vec v) { return gelu(v); });
+    case Activation::kGeluTanh: return each(rows, [](Vec v) { return gelu_tanh(v); });
   }
 }
 
