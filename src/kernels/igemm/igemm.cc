@@ -156,10 +156,14 @@ class Plan {
       }
       for (int64_t s = strips.first; s < strips.last; s += f_.tile_strips) {
         begin_columns(item, s, std::min<int64_t>(f_.tile_strips, strips.last - s), {k0, k1}, t);
+        const Ahead ahead = after(item, s, {k0, k1}, tiles.last - tiles.first);
         for (int64_t i = tiles.first; i < tiles.last; ++i) {
-          const int64_t m = part(p_.M, units_, i);
+          const int64_t m = part(p_.M, units_, i), next = part(p_.M, units_, i + 1);
           t.a = a + (m - m0) * t.a_stride;
-          tile(item, s, m, part(p_.M, units_, i + 1) - m, t);
+          t.next_a = reads_ == Reads::kRows && s == strips.first && i + 1 < tiles.last ? a + (next - m0) * t.a_stride
+                                                                                       : nullptr;
+          ahead.of(i - tiles.first, t);
+          tile(item, s, m, next - m, t);
         }
       }
     }
@@ -202,17 +206,37 @@ class Plan {
       t.run = run_, t.runs = r1 - r0, t.a_run_stride = w.dilation[0] * lines.stride;
       for (int64_t s = strips.first; s < strips.last; s += f_.tile_strips) {
         begin_columns(item, s, std::min<int64_t>(f_.tile_strips, strips.last - s), {r0 * run_, r1 * run_}, t);
+        const Ahead ahead = after(item, s, {r0 * run_, r1 * run_}, lines.count * row_tiles_);
         for (int64_t y = 0; y < lines.count; ++y) {
           const float* const line = lines.a + y * w.stride[0] * lines.stride + r0 * t.a_run_stride;
           const int64_t m = (lines.image * w.height_out + lines.first + y) * w.width_out;
           for (int64_t i = 0; i < row_tiles_; ++i) {
             const int64_t x = part(w.width_out, row_tiles_, i);
             t.a = line + x * t.a_stride;
+            ahead.of(y * row_tiles_ + i, t);
             tile(item, s, m + x, part(w.width_out, row_tiles_, i + 1) - x, t);
           }
         }
       }
     }
+  }
+
+  // The next strips' part of K, which the tiles before them ask for, each an equal part of it.
+  struct Ahead {
+    static constexpr int64_t kPartsMax = 16;
+    const float* b = nullptr;  // null: there are none
+    int64_t depth = 0, parts = 1;
+
+    void of(int64_t tile, Tile& t) const {
+      const bool any = b != nullptr && tile < parts;
+      t.next_b = any ? b + tile * (depth * kStrip / parts) : t.b;
+      t.next_b_step = any ? kStrip * static_cast<int64_t>(sizeof(float)) / parts : 0;
+    }
+  };
+  Ahead after(const Item& item, int64_t strip, Range k, int64_t tiles) const {
+    const int64_t next = strip + f_.tile_strips;
+    if (next >= strips_) return {};
+    return {item.strips + (next * p_.K + k.first) * kStrip, k.last - k.first, std::min(tiles, Ahead::kPartsMax)};
   }
 
   // What tiles of `count` strips from `strip` on share, for a part of K.

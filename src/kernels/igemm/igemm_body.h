@@ -67,6 +67,19 @@ void tile(const Tile& t) {
     for (int v = 0; v < kVecs; ++v) sum[i][v] = zero();
   const int64_t stride = t.a_stride, b_stride = t.b_stride;
   const float* b = t.b;
+  // Rows of C and of the residual are asked for now: they come while K is summed.
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i)
+    for (int v = 0; v < kVecs; v += kStrip / kLanes) {
+      __builtin_prefetch(t.c + i * t.c_stride + v * kLanes, 1);
+      if (t.residual != nullptr) __builtin_prefetch(t.residual + i * t.residual_stride + v * kLanes);
+    }
+  if (t.next_a != nullptr)
+    for (int i = 0; i < kRows; ++i) {
+      __builtin_prefetch(t.next_a + i * stride);
+      __builtin_prefetch(t.next_a + i * stride + 16);
+    }
+  const char* next_b = reinterpret_cast<const char*>(t.next_b);
   for (int64_t r = 0; r < t.runs; ++r) {
     const float* a[kGroups];
 #pragma GCC unroll 16
@@ -77,6 +90,10 @@ void tile(const Tile& t) {
 #pragma GCC unroll 4
       for (int v = 0; v < kVecs; ++v) w[v] = load(b + v * kLanes / kStrip * b_stride + v * kLanes % kStrip);
       b += kStrip;
+      __builtin_prefetch(next_b, 0, 2);
+      if constexpr (kVecs * kLanes > kStrip)
+        __builtin_prefetch(next_b + b_stride * static_cast<int64_t>(sizeof(float)), 0, 2);
+      next_b += t.next_b_step;
 #pragma GCC unroll 16
       for (int i = 0; i < kRows; ++i) {
         const Vec x = set(a[i / 3][i % 3 * stride]);

@@ -21,6 +21,9 @@ struct Tile {
   const float* residual = nullptr;
   int64_t residual_stride = 0;
   float low = 0, high = 0;
+  // What is asked for in advance; never read. next_b: bytes, as many further for each step of K.
+  const float *next_a = nullptr, *next_b = nullptr;
+  int64_t next_b_step = 0;
 };
 using TileFunction = void (*)(const Tile&);
 
