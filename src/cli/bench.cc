@@ -37,6 +37,7 @@ struct BenchFlags {
   std::vector<std::string> shapes;  // of an ONNX model's inputs
   std::vector<std::string> dims;    // and sizes of the dims they leave open
   std::vector<std::string> inputs;  // their values; those that are not given are random
+  std::vector<std::string> buckets;
   std::string first_calls;
   bool repeat_given = false;
 };
@@ -252,6 +253,7 @@ Result<> bench(const BenchFlags& flags, const Version& version) {
                           .shapes = flags.shapes,
                           .dims = flags.dims,
                           .ranges = {},
+                          .buckets = flags.buckets,
                           .output = {},
                           .threads = flags.model.threads,
                           .batch = flags.batch,
@@ -288,6 +290,12 @@ void add_bench(CLI::App& app, Outcome& outcome, const Version& version) {
   command->add_option("--shape", flags->shapes, "ONNX: NAME=1x3x224x224 for inputs of other sizes (may be repeated)")
       ->allow_extra_args(false);
   command->add_option("--dim", flags->dims, "ONNX: NAME=N for a dim that the inputs leave open (may be repeated)")
+      ->allow_extra_args(false);
+  command
+      ->add_option(
+          "--bucket", flags->buckets,
+          "ONNX: NAME=SIZE,SIZE,...: an open dim is filled up with zeros to the next size, and outputs are cut "
+          "back: for models that a mask tells what is there (may be repeated)")
       ->allow_extra_args(false);
   command->add_option("--input", flags->inputs, "ONNX: NAME=VALUE as run takes it (may be repeated); others are random")
       ->allow_extra_args(false);

@@ -272,6 +272,7 @@ Result<> inspect(const CLI::App& app, const InspectFlags& flags) {
                             .shapes = flags.shapes,
                             .dims = flags.dims,
                             .ranges = {},
+                            .buckets = {},
                             .output = {},
                             .threads = flags.model.threads,
                             .skip_passes = flags.model.skip_passes,

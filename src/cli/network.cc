@@ -125,6 +125,12 @@ Result<NetworkSession> open_network(const NetworkFlags& flags) {
   BOLIDE_TRY(NetworkSession network, NetworkSession::open(flags.path, {.threads = flags.threads,
                                                                        .skip_passes = split_names(flags.skip_passes)}));
   BOLIDE_TRY(check_dims(network, flags));
+  std::vector<DimBuckets> buckets;
+  for (const std::string& flag : flags.buckets) {
+    BOLIDE_TRY(auto one, parse_dim_buckets(flag, network.inputs()));
+    buckets.push_back(std::move(one));
+  }
+  network.set_buckets(std::move(buckets));
   if (flags.ranges.empty()) return network;
   std::vector<ShapeRange> ranges;
   for (const std::string& flag : flags.ranges) {

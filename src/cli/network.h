@@ -11,11 +11,12 @@ namespace bolide::cli {
 
 struct NetworkFlags {
   std::string path;
-  std::vector<std::string> inputs;  // NAME=VALUE (network_input), or VALUE for a model of one input
-  std::vector<std::string> shapes;  // NAME=1x3x224x224, or a shape for a model of one input
-  std::vector<std::string> dims;    // NAME=N: a symbolic dim of the inputs
-  std::vector<std::string> ranges;  // NAME=min,opt,max: three shapes (ShapeRange)
-  std::string output;               // run: an .npz file
+  std::vector<std::string> inputs;   // NAME=VALUE (network_input), or VALUE for a model of one input
+  std::vector<std::string> shapes;   // NAME=1x3x224x224, or a shape for a model of one input
+  std::vector<std::string> dims;     // NAME=N: a symbolic dim of the inputs
+  std::vector<std::string> ranges;   // NAME=min,opt,max: three shapes (ShapeRange)
+  std::vector<std::string> buckets;  // NAME=SIZE,SIZE,...: a symbolic dim (DimBuckets)
+  std::string output;                // run: an .npz file
   int32_t threads = 0, batch = 0, repeat = 0;
   uint64_t seed = 0;
   std::string first_calls = {};  // bench: NAME=LOW:HIGH, a symbolic dim

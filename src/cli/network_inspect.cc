@@ -11,6 +11,7 @@
 #include "app/network.h"
 #include "cli/network.h"
 #include "measure/report.h"
+#include "passes/general/left_over.h"
 
 namespace bolide::cli {
 namespace {
@@ -100,6 +101,8 @@ Result<> inspect_plan(const NetworkFlags& flags) {
   };
   const GeneralObserver observer(see);
   BOLIDE_TRY(network.run(std::move(inputs), &observer));
+  const NetworkModel& model = *network.shared_model();
+  const std::vector<LeftOver> left = left_over(model.program().graph, declared_facts(model.inputs()));
   const auto peak = std::max_element(nodes.begin(), nodes.end(), [](const PlannedNode& a, const PlannedNode& b) {
     return a.live_bytes < b.live_bytes;
   });
@@ -113,12 +116,15 @@ Result<> inspect_plan(const NetworkFlags& flags) {
                       {"packed_bytes", node.packed_bytes},
                       {"live_bytes", node.live_bytes},
                       {"from", node.from}});
+    ordered_json why = ordered_json::array();
+    for (const LeftOver& one : left) why.push_back({{"node", one.node}, {"operator", one.op}, {"why", one.why}});
     std::cout << ordered_json{{"model", flags.path},
                               {"device", network.device().name},
                               {"inputs", shapes},
                               {"packed_bytes", packed},
                               {"activation_bytes", network.pool().bytes_in_use_max()},
-                              {"nodes", list}}
+                              {"nodes", list},
+                              {"left_over", why}}
                      .dump(-1, ' ', false, ordered_json::error_handler_t::replace)
               << std::endl;
     return {};
@@ -128,8 +134,8 @@ Result<> inspect_plan(const NetworkFlags& flags) {
   Table table({{"node"}, {"operator"}, {"kernel"}, {"output"}, {"packed"}, {"live"}, {"made_of", 0}});
   const auto bytes = [](size_t n) { return n == 0 ? std::string() : format_bytes(static_cast<int64_t>(n)); };
   for (const PlannedNode& node : nodes)
-    table.add({shortened(node.name), node.op, node.kernel, node.output, bytes(node.packed_bytes), bytes(node.live_bytes),
-               static_cast<double>(std::max<size_t>(node.from.size(), 1))});
+    table.add({shortened(node.name), node.op, node.kernel, node.output, bytes(node.packed_bytes),
+               bytes(node.live_bytes), static_cast<double>(std::max<size_t>(node.from.size(), 1))});
   fmt::print("{}", table.to_text());
   fmt::print("\nmemory: {} packed for kernels; values need at most {}{}\nnodes that take the place of others:\n",
              format_bytes(static_cast<int64_t>(packed)),
@@ -137,6 +143,8 @@ Result<> inspect_plan(const NetworkFlags& flags) {
              peak == nodes.end() ? "" : fmt::format(", most behind {}", peak->name));
   for (const PlannedNode& node : nodes)
     if (!node.from.empty()) fmt::print("  {}: {}\n", node.name, fmt::join(node.from, ", "));
+  if (!left.empty()) fmt::print("not fused, and why:\n");
+  for (const LeftOver& one : left) fmt::print("  {} ({}): {}\n", one.node, one.op, one.why);
   return {};
 }
 

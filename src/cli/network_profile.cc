@@ -119,7 +119,7 @@ Result<> profile_network(const NetworkFlags& flags) {
     const double us = row.seconds / repeat * 1e6, share = total > 0 ? row.seconds / repeat / total * 100 : 0;
     const double count = static_cast<double>(row.count) / repeat;
     if (by_node)
-      table.add({shortened(key), row.op, row.kernel, row.shape, us, share});
+      table.add({flags.json ? key : shortened(key), row.op, row.kernel, row.shape, us, share});
     else if (by_kernel)
       table.add({row.op, row.kernel, count, us, share});
     else

@@ -96,5 +96,21 @@ TEST_F(NetworkCommands, AProfileOfShapesIsKept) {
   refused({"run", "--profile-shape", "input_ids=1,2,3"}, "the input is i64[");
 }
 
+TEST_F(NetworkCommands, BucketsChangeNothingButTheShapesThatTheNetworkSees) {
+  std::vector<std::string> words = {"run"};
+  words.insert(words.end(), {"--input", "input_ids=[[3, 1, 4, 1, 5]]", "--input", "attention_mask=[[1, 1, 1, 1, 1]]"});
+  words.insert(words.end(), {"--input", "token_type_ids=[[0, 0, 1, 1, 1]]"});
+  const auto plain = json(words);
+  words.insert(words.end(), {"--bucket", "sequence=4,16"});
+  const auto padded = json(words);
+  for (const char* name : {"last_hidden_state", "pooler_output"}) {
+    EXPECT_EQ(plain["outputs"][name]["shape"], padded["outputs"][name]["shape"]);
+    EXPECT_NEAR(plain["outputs"][name]["mean"], padded["outputs"][name]["mean"].get<double>(), 1e-5);
+    EXPECT_NEAR(plain["outputs"][name]["max"], padded["outputs"][name]["max"].get<double>(), 1e-4);
+  }
+  refused({"bench", "--bucket", "length=4"}, "a dim that the inputs leave open: batch, sequence");
+  refused({"bench", "--bucket", "sequence=16,4"}, "ascending sizes");
+}
+
 }  // namespace
 }  // namespace bolide::cli

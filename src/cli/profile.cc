@@ -342,6 +342,7 @@ Result<> profile(const ProfileFlags& flags, bool by_given, bool repeat_given, co
                             .shapes = flags.shapes,
                             .dims = flags.dims,
                             .ranges = {},
+                            .buckets = {},
                             .output = {},
                             .threads = flags.model.threads,
                             .batch = flags.batch,

@@ -39,7 +39,7 @@ struct RunFlags {
   std::string path, prompt, system, template_file;
   std::vector<std::string> stop, template_args;
   std::vector<std::string> inputs;  // of an ONNX model
-  std::vector<std::string> ranges;
+  std::vector<std::string> ranges, buckets;
   std::string output;
   bool raw = false, json = false;
 };
@@ -309,13 +309,14 @@ Result<> run(const CLI::App& app, const RunFlags& flags) {
                         .shapes = {},
                         .dims = {},
                         .ranges = flags.ranges,
+                        .buckets = flags.buckets,
                         .output = flags.output,
                         .threads = flags.model.threads,
                         .skip_passes = flags.model.skip_passes,
                         .json = flags.json});
-  if (app.count("--input") + app.count("--output") + app.count("--profile-shape") > 0)
+  if (app.count("--input") + app.count("--output") + app.count("--profile-shape") + app.count("--bucket") > 0)
     return error(Code::kInvalid,
-                 "--input, --output and --profile-shape are for ONNX models: a language model takes -p");
+                 "--input, --output, --profile-shape and --bucket are for ONNX models: a language model takes -p");
   BOLIDE_TRY(const ModelOptions options, to_model_options(flags.model));
   BOLIDE_TRY(check_combination(app, flags));
   // What can be wrong with the request is found before the model is loaded.
@@ -388,6 +389,12 @@ void add_run(CLI::App& app, Outcome& outcome) {
   command->add_option("--output", flags->output, "ONNX: write all outputs to this .npz file")
       ->take_last()
       ->group("ONNX models");
+  command
+      ->add_option(
+          "--bucket", flags->buckets,
+          "ONNX: NAME=SIZE,SIZE,...: an open dim is filled up with zeros to the next size, and outputs are cut "
+          "back: for models that a mask tells what is there (may be repeated)")
+      ->allow_extra_args(false);
   command
       ->add_option("--profile-shape", flags->ranges,
                    "ONNX: NAME=min,opt,max, three shapes: memory is made ready for them, others are refused (may be "

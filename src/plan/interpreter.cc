@@ -25,6 +25,9 @@ struct Interpreter::Program {
                                                      const PrepareSettings& settings) {
     if (op.def->prepare == nullptr) return std::unique_ptr<PreparedOp>();
     std::vector<const AnyValue*> constants;
+    uint64_t present = 0;
+    for (size_t i = 0; i < node.in.size() && i < 64; ++i)
+      if (node.in[i] != kNoValue) present |= uint64_t{1} << i;
     for (const ValueId id : node.in) constants.push_back(id == kNoValue ? nullptr : graph.value(id).constant.get());
     return op.def->prepare({.attributes = *op.attributes,
                             .version = op.version,
@@ -32,7 +35,8 @@ struct Interpreter::Program {
                             .outputs = node.out.size(),
                             .device = settings.device,
                             .workers = settings.workers,
-                            .compute = settings.compute});
+                            .compute = settings.compute,
+                            .present = present});
   }
 
   static Result<std::unique_ptr<Program>> make(const Graph& graph, const PrepareSettings* settings) {

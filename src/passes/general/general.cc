@@ -10,6 +10,7 @@ constexpr std::array kPasses = {
     Pass{"fold_constants", fold_constants},
     Pass{"remove_identities", remove_identities},
     Pass{"merge_common", merge_common},
+    Pass{"fuse_quantised", fuse_quantised},
     Pass{"fold_affine", fold_affine},
     Pass{"move_transposes", move_transposes},
     Pass{"find_activations", find_activations},

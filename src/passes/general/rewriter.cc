@@ -188,7 +188,11 @@ void Rewriter::finish() {
 
 Result<int> rewrite_all(Graph& graph, const PassContext& context, FunctionRef<Result<int>(Rewriter&)> rewrite) {
   static const std::vector<Facts> kNone;
-  int64_t symbols = 0;
+  int64_t symbols = 0;  // beyond those of the inputs
+  for (const Facts& facts : context.inputs != nullptr ? *context.inputs : kNone)
+    if (facts.dims)
+      for (const int64_t dim : *facts.dims)
+        if (is_symbol(dim)) symbols = std::max(symbols, kSymbols0 - dim);
   const auto visit = [&](const auto& self, Graph& one, const std::vector<Facts>& inputs) -> Result<int> {
     FactsTable table(one, inputs, symbols);
     Rewriter rewriter(one, table);
