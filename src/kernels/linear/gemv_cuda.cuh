@@ -89,7 +89,7 @@ __device__ __forceinline__ void gemv_finish(const GemvChain<Shape::kMost>& chain
       if (from == 0) meet<Shape, true>(1 + half);
       if (unit.exists) {
         float norm = 1;
-        if (a.gain != nullptr && !a.rounds) {
+        if (a.gain != nullptr && !(Shape::Format::kRounds && a.rounds)) {
           float sum = 0;
 #pragma unroll
           for (int i = 0; i < kGemvWarps; ++i) sum += places.x_sums.squares[i * kGemvTokensMax + unit.token];
@@ -288,7 +288,7 @@ __device__ __forceinline__ void gemv_multiply(const GemvChain<Shape::kMost>& cha
           if (token >= tokens) continue;
           float factor = kHalf ? Format::kSumScale / kGemvF16Scale<Format> : 1;
           if constexpr (kShared)
-            if (kHalf || a.rounds) factor = places.x_sums.factors[warp * kGemvTokensMax + token];
+            if (kHalf || (Format::kRounds && a.rounds)) factor = places.x_sums.factors[warp * kGemvTokensMax + token];
 #pragma unroll
           for (int tile = 0; tile < 2; ++tile)
             there[token * kGemvPairs + tile * 8] = {c[tile][n][i] * factor, c[tile][n][i + 2] * factor};

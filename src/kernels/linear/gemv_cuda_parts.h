@@ -42,7 +42,7 @@ struct GemvWork {
   float eps = 0;
   const float* scale = nullptr;
   const float* token_scale = nullptr;  // [T], of x as it comes in; null: 1
-  bool rounds = false;  // normalised x to codes of f8e4m3 times a scale a token: if x goes through shared memory
+  bool rounds = false;  // normalised x to codes of f8e4m3 times a scale a token: of formats that gemv_rounds() names
   const float* bias = nullptr;
   CudaMatrix residual;  // f32 or bf16; data null: none
   CudaMatrix out;       // f32 or bf16
@@ -55,6 +55,8 @@ struct GemvWork {
   const RopeParameters* rope = nullptr;
 };
 
+// Formats whose products round x themselves, which goes through shared memory then.
+constexpr bool gemv_rounds(GemvFormat format) { return format == GemvFormat::kF8E4M3; }
 // True if x goes through shared memory, as a norm and rounding want: it must fit.
 inline constexpr int64_t kGemvSharedXMax = 64 << 10;
 inline bool gemv_shares_x(const GemvWork& work) {
