@@ -321,17 +321,13 @@ __device__ __forceinline__ void gemv_body(const GemvChain<Shape::kMost>& chain) 
   }
 }
 
-// Two blocks to a multiprocessor, one of this kernel and one of the next, if registers allow it.
 template <class Shape>
-__global__ void __launch_bounds__(Shape::kThreads, Shape::kTokenTiles == 1 && (Shape::kShared || Shape::kHasXRing)
-                                                       ? Shape::Format::kBlocks
-                                                       : 1) gemv_kernel(const __grid_constant__ GemvChain<1> chain) {
+__global__ void __launch_bounds__(Shape::kThreads) gemv_kernel(const __grid_constant__ GemvChain<1> chain) {
   gemv_body<Shape>(chain);
 }
-// bf16: as many registers as leave room for a block of attention. 8 bits want more, which wins more than that room.
+// As many registers as leave room for a block of attention of four warps (decode_shape.h).
 template <class Shape>
-__global__ void __maxnreg__(Shape::Format::kBits == 16 ? 96 : 128)
-    gemv_chain_kernel(const __grid_constant__ GemvChain<Shape::kMost> chain) {
+__global__ void __maxnreg__(96) gemv_chain_kernel(const __grid_constant__ GemvChain<Shape::kMost> chain) {
   gemv_body<Shape>(chain);
 }
 

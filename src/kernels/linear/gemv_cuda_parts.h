@@ -71,7 +71,9 @@ int gemv(const CudaTarget& target, const GemvWork& work);
 inline constexpr int kGemvChainMost = 6, kGemvChainTokensMax = 4;  // of more, products alone measured faster
 inline constexpr int64_t kGemvChainXMax = 116 << 10;
 // Formats whose chains measured faster than products alone.
-constexpr bool gemv_chains(GemvFormat format) { return format == GemvFormat::kBF16 || format == GemvFormat::kF8E4M3; }
+constexpr bool gemv_chains(GemvFormat format) {
+  return format == GemvFormat::kBF16 || format == GemvFormat::kF8E4M3 || format == GemvFormat::kW4G128;
+}
 int gemv_chain(const CudaTarget& target, const GemvWork* works, int count);
 
 // Of their formats; gemv and gemv_chain choose.
