@@ -11,6 +11,7 @@ endfunction()
 
 set(checks "${PROJECT_SOURCE_DIR}/tests")
 bolide_check(check.includes "${checks}/check_includes.py" "${PROJECT_SOURCE_DIR}")
+bolide_check(check.conformance "${checks}/conformance.py" $<TARGET_FILE:bolide> "${PROJECT_BINARY_DIR}/conformance")
 bolide_check(check.includes.self_test "${checks}/check_includes.py" --self-test)
 bolide_check(check.isa_symbols.self_test "${checks}/check_isa_symbols.py" --self-test --nm "${CMAKE_NM}")
 if(NOT BOLIDE_SANITIZE)

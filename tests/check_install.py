@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Installs Bolide into a temporary folder, builds examples/ against that copy alone, and runs the example.
+"""Installs Bolide into a temporary folder, builds examples/ against that copy alone, and runs the examples.
 
 usage: check_install.py SOURCE BUILD [--cmake CMAKE] [--cxx COMPILER]
-The model is $BOLIDE_TEST_MODEL, else what quickstart.sh leaves in models/; without one the example is built, not run.
+The language model is $BOLIDE_TEST_MODEL, else what quickstart.sh leaves in models/; the network is UltraFace in
+$BOLIDE_SHARED/data/onnx/models, else in ../shared. An example without its model is built, not run.
 Exit code 77 (skipped) while there is no public header or no example.
 """
 import argparse
@@ -38,17 +39,25 @@ def main():
         run(arguments.cmake, "--install", arguments.build, "--prefix", prefix)
         for name in ("LICENSE", "NOTICE", "THIRD_PARTY.md"):
             assert (prefix / "share" / "doc" / "bolide" / name).is_file(), f"{name} is not installed"
-        # A copy of the example, so that nothing of the source tree can be found by accident.
+        # A copy of the examples, so that nothing of the source tree can be found by accident.
         work = scratch / "example"
         work.mkdir()
-        (work / "generate.cc").write_text(example.read_text())
-        (work / "CMakeLists.txt").write_text((arguments.source / "examples" / "CMakeLists.txt").read_text())
+        for file in [*example.parent.glob("*.cc"), example.parent / "CMakeLists.txt"]:
+            (work / file.name).write_text(file.read_text())
         run(arguments.cmake, "-S", work, "-B", work / "build", f"-DCMAKE_PREFIX_PATH={prefix}",
             f"-DCMAKE_CXX_COMPILER={arguments.cxx}", "-DCMAKE_BUILD_TYPE=Release")
         run(arguments.cmake, "--build", work / "build")
+        shared = pathlib.Path(os.environ.get("BOLIDE_SHARED") or arguments.source / ".." / "shared")
+        network = shared / "data" / "onnx" / "models" / "ultraface-rfb-320.onnx"
+        if network.exists():
+            text = run(work / "build" / "run_network", network, timeout=300)
+            assert "scores: 8840 values" in text, text
+            print(text)
+        else:
+            print(f"install: run_network builds; not run, since {network} is not there")
         model = os.environ.get("BOLIDE_TEST_MODEL") or arguments.source / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"
         if not pathlib.Path(model).exists():
-            print("install: the example builds; not run, since there is no model (./quickstart.sh fetches one)")
+            print("install: generate builds; not run, since there is no model (./quickstart.sh fetches one)")
             return 0
         text = run(work / "build" / "generate", model, "The capital of France is", timeout=300)
         assert text.strip(), "the example printed nothing"

@@ -66,6 +66,8 @@ module:nlohmann_json nlohmann-json3-dev
 module:libpcre2-8 libpcre2-dev
 module:libutf8proc libutf8proc-dev
 module:liblzma liblzma-dev
+module:zlib zlib1g-dev
+file:/usr/include/stb/stb_image.h libstb-dev
 module:CLI11 libcli11-dev
 module:libedit libedit-dev" ;;
     model) echo "command:python3 python3
@@ -74,7 +76,8 @@ file:/etc/ssl/certs/ca-certificates.crt ca-certificates" ;;
     test) echo "module:gtest libgtest-dev
 command:python3 python3
 command:nm binutils
-command:ccache ccache" ;;
+command:ccache ccache
+file:/usr/include/onnx/backend/test/data/node libonnx-testdata" ;;
     clang) echo "command:clang++-19 clang-19
 command:clang-tidy-19 clang-tidy-19
 command:clang-format-19 clang-format-19

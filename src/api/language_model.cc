@@ -1,6 +1,7 @@
 // LanguageModel over src/app: words become options, internal results become public ones.
 #include <limits>
 
+#include "api/convert.h"
 #include "app/conversation.h"
 #include "app/model.h"
 #include "app/model_flags.h"
@@ -9,18 +10,6 @@
 
 namespace bolide {
 namespace {
-
-Status to_status(Error failure) {
-  return {static_cast<StatusCode>(static_cast<int>(failure.code) + 1), std::move(failure.text)};
-}
-static_assert(static_cast<int>(StatusCode::kInvalid) == static_cast<int>(Code::kInvalid) + 1);
-static_assert(static_cast<int>(StatusCode::kInternal) == static_cast<int>(Code::kInternal) + 1);
-
-template <class T>
-Expected<T> to_expected(Result<T> result) {
-  if (!result) return to_status(std::move(result).error());
-  return *std::move(result);
-}
 
 Result<ModelOptions> to_model_options(const OpenOptions& options) {
   ModelConfigFlags flags;

@@ -56,16 +56,21 @@ Result<ModelOptions> to_model_options(const ModelConfigFlags& flags) {
   options.tuning_cache = flags.tuning_cache;
   options.context = flags.context;
   options.block_tokens = flags.block_tokens;
-  std::string_view rest = flags.skip_passes;
-  while (!rest.empty()) {
-    const size_t comma = rest.find(',');
-    std::string_view name = rest.substr(0, comma);
+  options.skip_passes = split_names(flags.skip_passes);
+  return options;
+}
+
+std::set<std::string> split_names(std::string_view list) {
+  std::set<std::string> names;
+  while (!list.empty()) {
+    const size_t comma = list.find(',');
+    std::string_view name = list.substr(0, comma);
     name.remove_prefix(std::min(name.find_first_not_of(' '), name.size()));
     name = name.substr(0, name.find_last_not_of(' ') + 1);
-    options.skip_passes.emplace(name);
-    rest = comma == std::string_view::npos ? std::string_view() : rest.substr(comma + 1);
+    names.emplace(name);
+    list = comma == std::string_view::npos ? std::string_view() : list.substr(comma + 1);
   }
-  return options;
+  return names;
 }
 
 }  // namespace bolide

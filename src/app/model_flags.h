@@ -72,5 +72,7 @@ inline constexpr Option<ModelConfigFlags> kModelOptions[] = {
 
 // Errors name the flag.
 Result<ModelOptions> to_model_options(const ModelConfigFlags& flags);
+// Names between commas, without the spaces around them.
+std::set<std::string> split_names(std::string_view list);
 
 }  // namespace bolide

@@ -7,10 +7,12 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "app/network.h"
 #include "app/workload.h"
 #include "cli/cli.h"
 #include "cli/device_report.h"
 #include "cli/flags.h"
+#include "cli/network.h"
 #include "measure/gpu.h"
 #include "measure/report.h"
 #include "measure/statistics.h"
@@ -22,6 +24,7 @@ constexpr const char* kFooter = R"(Examples:
   bolide bench model.gguf                                  512 prompt tokens, 128 decode steps, 5 times
   bolide bench model.gguf --prompt 0 --generate 64 --batch 16 --depth 512
   bolide bench model.gguf --threads 1 --json > result.json
+  bolide bench network.onnx --shape x=1x3x224x224
   bolide bench --machine                                   the roofs alone)";
 
 struct BenchFlags {
@@ -29,6 +32,9 @@ struct BenchFlags {
   std::string path;
   int32_t prompt = 512, generate = 128, batch = 1, depth = 0, repeat = 5;
   bool machine = false, json = false, no_roofs = false;
+  std::vector<std::string> shapes;  // of an ONNX model's inputs
+  std::vector<std::string> inputs;  // their values; those that are not given are random
+  bool repeat_given = false;
 };
 
 constexpr Option<BenchFlags> kBenchOptions[] = {
@@ -232,6 +238,18 @@ Result<> bench(const BenchFlags& flags, const Version& version) {
     return {};
   }
   if (flags.path.empty()) return error(Code::kInvalid, "bench needs a MODEL, or --machine");
+  if (is_network(flags.path))
+    return bench_network({.path = flags.path,
+                          .inputs = flags.inputs,
+                          .shapes = flags.shapes,
+                          .output = {},
+                          .threads = flags.model.threads,
+                          .batch = flags.batch,
+                          .repeat = flags.repeat_given ? flags.repeat : 0,
+                          .skip_passes = flags.model.skip_passes,
+                          .json = flags.json});
+  if (!flags.shapes.empty() || !flags.inputs.empty())
+    return error(Code::kInvalid, "--shape and --input are for ONNX models");
   options.sequences = flags.batch;
   BOLIDE_TRY(size_context({flags.prompt, flags.generate, flags.batch, flags.depth, 1}, &options));
   BOLIDE_TRY(Model model, open_with_progress(flags.path, options));
@@ -256,9 +274,14 @@ void add_bench(CLI::App& app, Outcome& outcome, const Version& version) {
   command->add_option("model", flags->path, "a GGUF file, a Hugging Face folder, an engine or synth:NAME");
   const auto bench_options = bind_options(*flags, kBenchOptions);
   add_options(*command, bench_options);
+  command->add_option("--shape", flags->shapes, "ONNX: NAME=1x3x224x224 for inputs of other sizes (may be repeated)")
+      ->allow_extra_args(false);
+  command->add_option("--input", flags->inputs, "ONNX: NAME=VALUE as run takes it (may be repeated); others are random")
+      ->allow_extra_args(false);
   const auto model = bind_options(flags->model, kModelOptions);
   add_options(*command, model, "Model");
-  command->callback([flags, &outcome, &version] {
+  command->callback([command, flags, &outcome, &version] {
+    flags->repeat_given = given(*command, "repeat");
     if (const auto done = bench(*flags, version); !done) outcome.code = report(done.error());
   });
 }

@@ -23,6 +23,9 @@ void add_profile(CLI::App& app, Outcome& outcome, const Version& version);
 void add_tune(CLI::App& app, Outcome& outcome);
 void add_eval(CLI::App& app, Outcome& outcome);
 void add_synth(CLI::App& app, Outcome& outcome);
+void add_conformance(CLI::App& app, Outcome& outcome);
+void add_compare(CLI::App& app, Outcome& outcome);
+void add_zoo(CLI::App& app, Outcome& outcome);
 void add_completion(CLI::App& app);
 
 }  // namespace bolide::cli

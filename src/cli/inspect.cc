@@ -9,11 +9,13 @@
 
 #include "app/conversation.h"
 #include "app/engine.h"
+#include "app/network.h"
 #include "app/workload.h"
 #include "base/knobs.h"
 #include "base/utf8.h"
 #include "cli/cli.h"
 #include "cli/flags.h"
+#include "cli/network.h"
 #include "measure/report.h"
 #include "models/families.h"
 
@@ -262,6 +264,14 @@ Result<> inspect(const CLI::App& app, const InspectFlags& flags) {
     return {};
   }
   if (flags.path.empty()) return error(Code::kInvalid, "inspect needs a MODEL");
+  if (is_network(flags.path))
+    return inspect_network({.path = flags.path,
+                            .inputs = {},
+                            .shapes = {},
+                            .output = {},
+                            .skip_passes = flags.model.skip_passes,
+                            .graph = flags.graph,
+                            .json = false});
   BOLIDE_TRY(const ModelOptions options, to_model_options(flags.model));
   if (is_engine(flags.path)) {
     BOLIDE_TRY(const Prepared engine, read_engine(flags.path, options));

@@ -149,8 +149,11 @@ int run_program(int argc, char** argv, const Version& version) {
   add_bench(app, outcome, version);
   add_profile(app, outcome, version);
   add_tune(app, outcome);
+  add_conformance(app, outcome);
+  add_compare(app, outcome);
   add_eval(app, outcome);
   add_synth(app, outcome);
+  add_zoo(app, outcome);
   add_completion(app);
   refuse_empty_names(app);
   try {

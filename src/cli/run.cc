@@ -12,11 +12,13 @@
 #include <utility>
 
 #include "app/conversation.h"
+#include "app/network.h"
 #include "base/log.h"
 #include "base/utf8.h"
 #include "cli/cli.h"
 #include "cli/device_report.h"
 #include "cli/line_reader.h"
+#include "cli/network.h"
 #include "cli/sampling_flags.h"
 #include "cli/signals.h"
 #include "measure/report.h"
@@ -28,6 +30,7 @@ constexpr const char* kFooter = R"(Examples:
   bolide run model.gguf -p "Why is the sky blue?"
   echo "Summarise: ..." | bolide run model.gguf --max-tokens 100 --json
   bolide run ./Qwen2.5-0.5B-Instruct --system "Answer in French." --temperature 0.7 --top-p 0.9
+  bolide run network.onnx --input image=photo.npy --output result.npz
 In a conversation: Ctrl-C stops the answer, Ctrl-D ends; a line ending in \ goes on, """ begins and ends a block.)";
 
 struct RunFlags {
@@ -35,6 +38,8 @@ struct RunFlags {
   SamplingFlags sampling;
   std::string path, prompt, system, template_file;
   std::vector<std::string> stop, template_args;
+  std::vector<std::string> inputs;  // of an ONNX model
+  std::string output;
   bool raw = false, json = false;
 };
 
@@ -297,6 +302,16 @@ Result<> check_combination(const CLI::App& app, const RunFlags& flags) {
 }
 
 Result<> run(const CLI::App& app, const RunFlags& flags) {
+  if (is_network(flags.path))
+    return run_network({.path = flags.path,
+                        .inputs = flags.inputs,
+                        .shapes = {},
+                        .output = flags.output,
+                        .threads = flags.model.threads,
+                        .skip_passes = flags.model.skip_passes,
+                        .json = flags.json});
+  if (app.count("--input") + app.count("--output") > 0)
+    return error(Code::kInvalid, "--input and --output are for ONNX models: a language model takes -p");
   BOLIDE_TRY(const ModelOptions options, to_model_options(flags.model));
   BOLIDE_TRY(check_combination(app, flags));
   // What can be wrong with the request is found before the model is loaded.
@@ -341,8 +356,8 @@ void add_run(CLI::App& app, Outcome& outcome) {
   command->footer(kFooter);
   command
       ->add_option("model", flags->path,
-                   "a GGUF file (any shard of a split one), a Hugging Face folder, an engine or "
-                   "synth:NAME")
+                   "a GGUF file (any shard of a split one), a Hugging Face folder, an engine, "
+                   "synth:NAME or an ONNX file")
       ->required();
   command
       ->add_option("-p,--prompt", flags->prompt, "answer this and end; without it: standard input, or a conversation")
@@ -357,6 +372,18 @@ void add_run(CLI::App& app, Outcome& outcome) {
   command->add_option("--stop", flags->stop, "end the answer before this text (may be repeated)")
       ->allow_extra_args(false);
   command->add_flag("--json", flags->json, "one JSON object on standard output");
+  command
+      ->add_option(
+          "--input", flags->inputs,
+          "ONNX: NAME=VALUE for each input (may be repeated): FILE.npy, FILE.npz[:ARRAY], FILE.json, a list as "
+          "[[1, 2], [3, 4]], random or random:1x3x224x224, or a photo as "
+          "FILE.jpg[:layout=nchw|nhwc,channels=rgb|bgr|gray,size=WxH,mean=A[/B/C],scale=A[/B/C]] (also .png, .bmp): "
+          "(pixel - mean) * scale, resized bilinearly")
+      ->allow_extra_args(false)
+      ->group("ONNX models");
+  command->add_option("--output", flags->output, "ONNX: write all outputs to this .npz file")
+      ->take_last()
+      ->group("ONNX models");
   const auto sampling = bind_options(flags->sampling, kSamplingOptions);
   add_options(*command, sampling, "Sampling");
   const auto model = bind_options(flags->model, kModelOptions);

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "ir/op_def.h"
+
 namespace bolide {
 namespace {
 
@@ -30,6 +32,7 @@ Result<> check_parts(const Value& weight) {
 }  // namespace
 
 std::string_view op_name(const Op& op) {
+  if (const auto* generic = std::get_if<Generic>(&op)) return generic->def->name;
   return std::visit([](const auto& o) { return std::decay_t<decltype(o)>::kName; }, op);
 }
 
@@ -88,6 +91,24 @@ Result<NodeId> Graph::add(Op op, std::span<const ValueId> in, std::string name) 
   return id;
 }
 
+NodeId Graph::add_general(Generic op, std::vector<ValueId> in, size_t outputs, std::string name,
+                          std::vector<Body> bodies) {
+  const auto id = static_cast<NodeId>(nodes_.size());
+  Node node{std::move(op), std::move(in), {}, std::move(name), false, std::move(bodies)};
+  for (size_t i = 0; i < outputs; ++i) {
+    node.out.push_back(static_cast<ValueId>(values_.size()));
+    values_.push_back({ValueKind::kNode, {}, "", {}, id});
+  }
+  nodes_.push_back(std::move(node));
+  order_.push_back(id);
+  return id;
+}
+
+ValueId Graph::add_constant(std::string name, AnyValue value) {
+  values_.push_back({ValueKind::kConstant, {}, std::move(name), {}, -1, std::make_shared<AnyValue>(std::move(value))});
+  return static_cast<ValueId>(values_.size() - 1);
+}
+
 Result<NodeId> Graph::insert_before(NodeId position, Op op, std::span<const ValueId> in, std::string name) {
   BOLIDE_TRY(const NodeId id, make(std::move(op), in, std::move(name)));
   const auto at = std::find(order_.begin(), order_.end(), position);
@@ -112,16 +133,24 @@ ValueId Graph::output(std::string_view name) const {
 
 std::vector<std::vector<NodeId>> Graph::users() const {
   std::vector<std::vector<NodeId>> users(values_.size());
-  for (const NodeId id : order_)
-    for (const ValueId value : node(id).in) {
+  for (const NodeId id : order_) {
+    const auto use = [&](ValueId value) {
+      if (value == kNoValue) return;
       auto& list = users[static_cast<size_t>(value)];
       if (list.empty() || list.back() != id) list.push_back(id);
-    }
+    };
+    for (const ValueId value : node(id).in) use(value);
+    for (const Body& body : node(id).bodies)
+      for (const ValueId value : body.captures) use(value);
+  }
   return users;
 }
 
 void Graph::replace_uses(ValueId from, ValueId to) {
-  for (const NodeId id : order_) std::replace(node(id).in.begin(), node(id).in.end(), from, to);
+  for (const NodeId id : order_) {
+    std::replace(node(id).in.begin(), node(id).in.end(), from, to);
+    for (Body& body : node(id).bodies) std::replace(body.captures.begin(), body.captures.end(), from, to);
+  }
   for (Output& output : outputs_)
     if (output.value == from) output.value = to;
 }
@@ -129,6 +158,25 @@ void Graph::replace_uses(ValueId from, ValueId to) {
 void Graph::remove(NodeId id) {
   node(id).removed = true;
   std::erase(order_, id);
+}
+
+void Graph::set_order(std::vector<NodeId> order) {
+  for (const NodeId id : order_) node(id).removed = true;
+  for (const NodeId id : order) node(id).removed = false;
+  order_ = std::move(order);
+  // Constants that nothing reads any more give their memory back.
+  std::vector<bool> read(values_.size());
+  const auto use = [&](ValueId value) {
+    if (value != kNoValue) read[static_cast<size_t>(value)] = true;
+  };
+  for (const NodeId id : order_) {
+    for (const ValueId value : node(id).in) use(value);
+    for (const Body& body : node(id).bodies)
+      for (const ValueId value : body.captures) use(value);
+  }
+  for (const Output& output : outputs_) use(output.value);
+  for (size_t i = 0; i < values_.size(); ++i)
+    if (values_[i].kind == ValueKind::kConstant && !read[i]) values_[i].constant = std::make_shared<AnyValue>();
 }
 
 Result<> Graph::verify() const {
@@ -147,10 +195,19 @@ Result<> Graph::verify() const {
   for (const NodeId id : order_) {
     const Node& n = node(id);
     if (!names.insert(n.name).second) return refuse(n, "a second node of this name");
+    const bool general = std::holds_alternative<Generic>(n.op);
     std::vector<ValueType> in;
     for (const ValueId value : n.in) {
+      if (general && value == kNoValue) continue;
       if (!defined[static_cast<size_t>(value)]) return refuse(n, fmt::format("reads %{} before it is made", value));
       in.push_back(type(value));
+    }
+    for (const Body& body : n.bodies)
+      for (const ValueId value : body.captures)
+        if (!defined[static_cast<size_t>(value)]) return refuse(n, fmt::format("reads %{} before it is made", value));
+    if (general) {
+      for (const ValueId out : n.out) defined[static_cast<size_t>(out)] = true;
+      continue;
     }
     auto inferred = infer_types(n.op, in, activations_);
     if (!inferred) return refuse(n, inferred.error().text);

@@ -13,6 +13,7 @@
 #include "base/result.h"
 #include "ir/ops.h"
 #include "ir/type.h"
+#include "tensor/value.h"
 
 namespace bolide {
 
@@ -32,7 +33,7 @@ struct WeightPart {
 // "q.weight[0:576] + k.weight[0:192]"
 std::string to_string(std::span<const WeightPart> parts);
 
-enum class ValueKind : uint8_t { kInput, kWeight, kNode };
+enum class ValueKind : uint8_t { kInput, kWeight, kNode, kConstant };
 
 struct Value {
   ValueKind kind = ValueKind::kInput;
@@ -40,6 +41,16 @@ struct Value {
   std::string name;               // inputs: "ids"; weights and node outputs: empty
   std::vector<WeightPart> parts;  // weights: rows are the concatenation of the parts
   NodeId producer = -1;
+  std::shared_ptr<const AnyValue> constant = nullptr;  // kConstant
+};
+
+class Graph;
+// A graph that a general op runs inside of its node: the branches of If, the bodies of Loop and Scan. Its inputs are
+// those that the op gives it, then the captures: values of the graph around it.
+struct Body {
+  std::string attribute;
+  std::shared_ptr<const Graph> graph;
+  std::vector<ValueId> captures;
 };
 
 struct Node {
@@ -47,6 +58,7 @@ struct Node {
   std::vector<ValueId> in, out;
   std::string name;  // "layers.7.attn.qkv": profile, dumps and errors use it
   bool removed = false;
+  std::vector<Body> bodies = {};
 };
 
 struct Output {
@@ -69,7 +81,10 @@ class Graph {
   ValueId add_weight(std::vector<WeightPart> parts, ValueType type);
   // Appends a node; output types come from the op's shape function, whose refusal is the error.
   Result<NodeId> add(Op op, std::span<const ValueId> in, std::string name);
-  // The same, placed before `position` in the running order.
+  // A general op, whose outputs' types are not known. Inputs may be kNoValue: absent ones.
+  NodeId add_general(Generic op, std::vector<ValueId> in, size_t outputs, std::string name, std::vector<Body> bodies);
+  ValueId add_constant(std::string name, AnyValue value);
+  // The same as add, placed before `position` in the running order.
   Result<NodeId> insert_before(NodeId position, Op op, std::span<const ValueId> in, std::string name);
   void add_output(std::string name, ValueId value);
 
@@ -84,10 +99,14 @@ class Graph {
   ValueId input(std::string_view name) const;   // kNoValue if there is none
   ValueId output(std::string_view name) const;  // kNoValue if there is none
 
-  // Nodes that read each value, in running order; indexed by ValueId. Outputs of the graph are not in it.
+  // Nodes that read each value (in bodies too), in running order; indexed by ValueId. Outputs of the graph are not in
+  // it.
   std::vector<std::vector<NodeId>> users() const;
   void replace_uses(ValueId from, ValueId to);
   void remove(NodeId id);
+  // The running order anew; nodes that it leaves out are removed.
+  void set_order(std::vector<NodeId> order);
+  void set_output(size_t i, ValueId value) { outputs_[i].value = value; }
 
   // Every input is made before it is used, every type is what the shape function says, names are unique,
   // weights have as many rows as their parts.

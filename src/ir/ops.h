@@ -10,11 +10,15 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <string_view>
 #include <variant>
 #include <vector>
 
 namespace bolide {
+
+class Attributes;  // ir/op_def.h
+struct OpDef;
 
 // Arithmetic of a matrix product. Activations are rounded to this type, products are summed in a wider one.
 enum class Compute : uint8_t {
@@ -204,10 +208,18 @@ struct Sample {
   BOLIDE_OP(Sample) {}
 };
 
+// Any op of src/ops: values of any type and rank, known only when it runs.
+struct Generic {
+  const OpDef* def = nullptr;
+  int64_t version = 1;  // of the operator set
+  std::shared_ptr<const Attributes> attributes;
+  BOLIDE_OP(Generic) {}
+};
+
 #undef BOLIDE_OP
 
 using Op = std::variant<Embed, RmsNorm, AddRmsNorm, LayerNorm, Linear, Rope, KvWrite, RopeKvWrite, QkvRope,
-                        PagedAttention, GatedAct, Activate, Add, MoeFfn, GatherRows, Slice, Sample>;
+                        PagedAttention, GatedAct, Activate, Add, MoeFfn, GatherRows, Slice, Sample, Generic>;
 
 std::string_view op_name(const Op& op);
 

@@ -304,6 +304,8 @@ Outs infer(const Sample&, Types in, DType) {
   return std::vector{i32({in[0].dims[0]}), f32({in[0].dims[0]})};
 }
 
+Outs infer(const Generic&, Types, DType) { return misfit("the types of a general op are known only when it runs"); }
+
 }  // namespace
 
 Result<std::vector<ValueType>> infer_types(const Op& op, std::span<const ValueType> in, DType activations) {

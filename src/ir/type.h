@@ -48,7 +48,7 @@ struct Dim {
 };
 
 struct ValueType {
-  DType dtype = DType::kNone;          // kNone: an ordering edge without storage
+  DType dtype = DType::kNone;          // kNone: an ordering edge without storage, or a value of a general op
   const QuantScheme* quant = nullptr;  // block-quantised weights; dtype is then the scheme's code type
   std::vector<Dim> dims;
 

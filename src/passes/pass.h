@@ -13,9 +13,14 @@
 
 namespace bolide {
 
+class Workers;
+struct Facts;
 struct PassContext {
   const KernelRegistry* kernels = nullptr;
   const DeviceInfo* device = nullptr;
+  // Of general graphs alone (general/general.h): what folds constants, and what is declared of the graph's inputs.
+  Workers* workers = nullptr;
+  const std::vector<Facts>* inputs = nullptr;
 };
 
 struct Pass {

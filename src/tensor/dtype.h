@@ -1,4 +1,5 @@
-// Element types. Sub-byte types (kI4, kU4) and the codes of quantised blocks are described by QuantScheme (quant.h).
+// Element types. In files and quantised blocks (quant.h) sub-byte types are packed; tensors of general graphs (value.h)
+// have a byte for each of their elements.
 #pragma once
 
 #include <cstdint>
@@ -26,9 +27,17 @@ enum class DType : uint8_t {
   kU8,
   kU4,
   kBool,
+  // Of general graphs alone:
+  kF8E4M3FNUZ,
+  kF8E5M2FNUZ,
+  kF8E8M0,  // powers of two
+  kF4E2M1,
+  kI2,
+  kU2,
+  kString,
 };
 
-// Bits of one element: 4 for kI4/kU4, 0 for kNone.
+// Bits of one element as files store it: 4 for kI4, kU4 and kF4E2M1, 2 for kI2 and kU2, 0 for kNone and kString.
 int bits_of(DType dtype);
 bool is_float(DType dtype);
 std::string_view to_string(DType dtype);  // "f32", "bf16", "f8e4m3", "i32", ...

@@ -1,0 +1,268 @@
+#include "bolide/network.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <random>
+#include <thread>
+
+#include "api/onnx_for_test.h"
+
+namespace bolide {
+namespace {
+
+// sum = a + b, same = a, scaled = sum * factor by an operator of the tests' own.
+class NetworkTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    path_ = testing::TempDir() + "network_test.onnx";
+    write_onnx(path_,
+               {onnx_node("Add", {"a", "b"}, {"sum"}), onnx_node("Identity", {"a"}, {"same"}),
+                onnx_node("Scale", {"sum"}, {"scaled"}, "example",
+                          {ProtoText().text(1, "factor").number(2, 2.5f).integer(20, 1),
+                           ProtoText().text(1, "mode").text(4, "all").integer(20, 3)})},
+               {onnx_port("a", kOnnxFloat, {"N", "3"}), onnx_port("b", kOnnxFloat, {"N", "3"})},
+               {onnx_port("sum", kOnnxFloat, {"N", "3"}), onnx_port("same", kOnnxFloat, {"N", "3"}),
+                onnx_port("scaled", kOnnxFloat, {"N", "3"})});
+    options_.threads = 1;
+    options_.operators.push_back(
+        {.domain = "example", .name = "Scale", .run = [this](OperatorCall& call) { return scale(call); }});
+  }
+
+  Status scale(OperatorCall& call) const {
+    if (call.inputs() != 1 || call.outputs() != 1 || call.input(1) || call.text("mode") != "all" ||
+        call.integer("factor").has_value() || call.integer("absent").has_value())
+      return {StatusCode::kInternal, "is not what the file says"};
+    const auto from = call.input(0).as<float>();
+    if (std::any_of(from.begin(), from.end(), [](float x) { return x > 1e6f; }))
+      return {StatusCode::kUnsupported, "too large a number"};
+    auto made = call.output(0, ElementType::kF32, call.input(0).dims());
+    if (!made) return made.status();
+    const auto to = made->mutate<float>();
+    for (size_t i = 0; i < to.size(); ++i) to[i] = from[i] * call.number("factor").value_or(0);
+    return {};
+  }
+
+  static std::vector<float> random(size_t n, unsigned seed) {
+    std::mt19937 engine(seed);
+    std::normal_distribution<float> normal;
+    std::vector<float> values(n);
+    for (float& value : values) value = normal(engine);
+    return values;
+  }
+
+  Network open() {
+    auto network = Network::open(path_, options_);
+    EXPECT_TRUE(network) << network.status().message;
+    return *std::move(network);
+  }
+
+  std::string path_;
+  NetworkOptions options_;
+};
+
+void expect_refused(const Expected<NamedArrays>& result, StatusCode code, const std::vector<std::string>& words) {
+  ASSERT_FALSE(result);
+  EXPECT_EQ(result.status().code, code) << result.status().message;
+  for (const std::string& word : words)
+    EXPECT_NE(result.status().message.find(word), std::string::npos) << word << ": " << result.status().message;
+}
+
+const std::vector<int64_t> kDims = {2, 3};
+
+TEST_F(NetworkTest, SaysWhatItTakesAndGives) {
+  const Network network = open();
+  ASSERT_EQ(network.inputs().size(), 2u);
+  ASSERT_EQ(network.outputs().size(), 3u);
+  const Port& port = network.inputs()[1];
+  EXPECT_EQ(port.name, "b");
+  EXPECT_EQ(port.type, ElementType::kF32);
+  EXPECT_EQ(port.text, "f32[N,3]");
+  ASSERT_TRUE(port.dims.has_value());
+  EXPECT_EQ((*port.dims)[0].size, -1);
+  EXPECT_EQ((*port.dims)[0].symbol, "N");
+  EXPECT_EQ((*port.dims)[1].size, 3);
+  EXPECT_EQ(network.outputs()[2].name, "scaled");
+}
+
+TEST_F(NetworkTest, TwoThreadsWithTheirSessionsAndTheSharedOnes) {
+  const Network network = open();
+  std::array<std::string, 4> wrong;
+  std::vector<std::thread> threads;
+  for (size_t t = 0; t < wrong.size(); ++t)
+    threads.emplace_back([&, t] {
+      auto session = network.session();
+      for (unsigned i = 0; i < 50 && wrong[t].empty(); ++i) {
+        const size_t rows = 1 + i % 5;
+        const auto a = random(rows * 3, i * 8 + static_cast<unsigned>(t)), b = random(rows * 3, i * 8 + 4);
+        const std::vector<int64_t> dims = {static_cast<int64_t>(rows), 3};
+        const NamedArrays inputs = {{"b", Array::view<float>(b, dims)}, {"a", Array::view<float>(a, dims)}};
+        const auto outputs = t % 2 == 0 ? session->run(inputs) : network.run(inputs);
+        if (!outputs) {
+          wrong[t] = outputs.status().message;
+          break;
+        }
+        if ((*outputs)[2].array.dims() != dims) wrong[t] = "dims";
+        for (size_t k = 0; k < a.size(); ++k)
+          if ((*outputs)[2].array.as<float>()[k] != (a[k] + b[k]) * 2.5f || (*outputs)[1].array.as<float>()[k] != a[k])
+            wrong[t] = "values of run " + std::to_string(i);
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (const std::string& text : wrong) EXPECT_EQ(text, "");
+}
+
+TEST_F(NetworkTest, OutputsOutliveSessionAndNetworkAndNeverReferToInputs) {
+  auto a = random(6, 1);
+  const auto b = random(6, 2);
+  std::optional<NamedArrays> outputs;
+  {
+    const Network network = open();
+    auto session = network.session();
+    outputs = *session->run({{"a", Array::view<float>(a, kDims)}, {"b", Array::view<float>(b, kDims)}});
+  }
+  const auto before = a;
+  std::fill(a.begin(), a.end(), 0.0f);
+  const auto same = (*outputs)[1].array.as<float>();
+  EXPECT_TRUE(std::equal(same.begin(), same.end(), before.begin()));
+}
+
+TEST_F(NetworkTest, SharesTheCallersMemoryBothWays) {
+  const auto a = random(6, 3), b = random(6, 4);
+  std::vector<float> sum(6), scaled(8, -1.0f), same(6);
+  const void* made = nullptr;
+  options_.operators = {{.domain = "example",
+                         .name = "Scale",
+                         .run =
+                             [&](OperatorCall& call) {
+                               auto output = call.output(0, ElementType::kF32, call.input(0).dims());
+                               made = output->data();
+                               std::ranges::copy(call.input(0).as<float>(), output->mutate<float>().begin());
+                               return Status{};
+                             }},
+                        {.domain = "ai.onnx", .name = "Identity", .run = [&](OperatorCall& call) {
+                           EXPECT_EQ(call.input(0).data(), a.data());
+                           auto output = call.output(0, ElementType::kF32, {0});
+                           return Status{};
+                         }}};
+  const Network network = open();
+  const auto outputs = network.run({{"a", Array::view<float>(a, kDims)}, {"b", Array::view<float>(b, kDims)}},
+                                   {{"scaled", Array::memory<float>(scaled)},
+                                    {"sum", Array::memory<float>(sum)},
+                                    {"same", Array::memory<float>(same)}});
+  ASSERT_TRUE(outputs) << outputs.status().message;
+  EXPECT_EQ(made, scaled.data());
+  EXPECT_EQ((*outputs)[2].array.data(), scaled.data());
+  EXPECT_EQ((*outputs)[2].array.dims(), kDims);
+  EXPECT_EQ((*outputs)[2].array.size(), 6u);
+  EXPECT_EQ((*outputs)[1].array.size(), 0u);
+  for (size_t i = 0; i < 6; ++i) {
+    EXPECT_EQ(sum[i], a[i] + b[i]);  // whether its op wrote it there or it was copied
+    EXPECT_EQ(scaled[i], sum[i]);
+  }
+  EXPECT_EQ(scaled[6], -1.0f);
+}
+
+TEST_F(NetworkTest, WhatIsAViewOfAnInputIsCopiedToMemory) {
+  const Network network = open();
+  const auto a = random(6, 5), b = random(6, 6);
+  std::vector<float> same(6);
+  const auto outputs = network.run({{"a", Array::view<float>(a, kDims)}, {"b", Array::view<float>(b, kDims)}},
+                                   {{"same", Array::memory<float>(same)}});
+  ASSERT_TRUE(outputs) << outputs.status().message;
+  EXPECT_EQ(same, a);
+}
+
+TEST_F(NetworkTest, RefusesWhatDoesNotFitAndGoesOn) {
+  const Network network = open();
+  auto session = network.session();
+  auto a = random(6, 7);
+  const auto b = random(6, 8);
+  const std::vector<double> doubles(6);
+  const NamedArray good_a = {"a", Array::view<float>(a, kDims)}, good_b = {"b", Array::view<float>(b, kDims)};
+  const auto run = [&](const NamedArrays& inputs, const NamedArrays& memories = {}) {
+    return session->run(inputs, memories);
+  };
+  const auto with = [&](const Array& array) { return run({good_a, {"b", array}}); };
+  expect_refused(run({good_a}), StatusCode::kInvalid, {"input b", "f32[N,3]", "missing"});
+  expect_refused(run({good_a, good_b, good_a}), StatusCode::kInvalid, {"input a", "twice"});
+  expect_refused(run({good_a, {"c", good_b.array}}), StatusCode::kNotFound, {"input c", "a f32[N,3], b f32[N,3]"});
+  expect_refused(with(Array()), StatusCode::kInvalid, {"input b"});
+  expect_refused(with(Array::view<double>(doubles, kDims)), StatusCode::kInvalid, {"input b", "f64", "f32[N,3]"});
+  expect_refused(with(Array::view<float>(b, {6})), StatusCode::kInvalid, {"input b", "[6]", "f32[N,3]"});
+  expect_refused(with(Array::view<float>(b, {3, 2})), StatusCode::kInvalid, {"input b", "[3, 2]", "f32[N,3]"});
+  expect_refused(with(Array::view<float>(b, {3, 3})), StatusCode::kInvalid, {"input b", "[3, 3]", "6"});
+  expect_refused(with(Array::view<float>(b, {-2, -3})), StatusCode::kInvalid, {"input b", "[-2, -3]"});
+  expect_refused(with(Array::view<float>(b, {int64_t{1} << 62, 16})), StatusCode::kInvalid, {"input b"});
+  expect_refused(with(Array::view<float>(b, std::vector<int64_t>(9, 1))), StatusCode::kUnsupported, {"9 dims"});
+  expect_refused(with(Array::view(ElementType::kF32, kDims, nullptr, 6)), StatusCode::kInvalid, {"without memory"});
+  expect_refused(with(Array::view(ElementType::kF32, kDims, reinterpret_cast<const char*>(b.data()) + 1, 6)),
+                 StatusCode::kInvalid, {"aligned"});
+  std::vector<float> small(5), sum(6);
+  std::vector<int64_t> integers(6);
+  expect_refused(run({good_a, good_b}, {{"sum", Array::memory<float>(small)}}), StatusCode::kInvalid,
+                 {"output sum", "[2, 3]", "5 elements"});
+  expect_refused(run({good_a, good_b}, {{"sum", Array::memory<int64_t>(integers)}}), StatusCode::kInvalid,
+                 {"output sum", "i64", "f32[N,3]"});
+  expect_refused(run({good_a, good_b}, {{"summe", Array::memory<float>(sum)}}), StatusCode::kNotFound,
+                 {"output summe"});
+  expect_refused(run({good_a, good_b}, {{"sum", good_a.array}}), StatusCode::kInvalid, {"read only"});
+  expect_refused(run({good_a, good_b}, {{"sum", Array::memory<float>(a)}}), StatusCode::kInvalid, {"overlaps"});
+  a[0] = 1e7f;
+  expect_refused(run({good_a, good_b}), StatusCode::kUnsupported, {"Scale", "too large a number"});
+  a[0] = 1.0f;
+  const auto outputs = run({good_a, good_b});
+  ASSERT_TRUE(outputs) << outputs.status().message;
+  EXPECT_EQ((*outputs)[0].array.as<float>()[0], 1.0f + b[0]);
+}
+
+TEST_F(NetworkTest, OperatorsAreCheckedWhenTheNetworkIsOpened) {
+  const auto refused = [&](const std::vector<UserOperator>& operators, StatusCode code, const std::string& word) {
+    const auto network = Network::open(path_, {.threads = 1, .operators = operators});
+    ASSERT_FALSE(network);
+    EXPECT_EQ(network.status().code, code);
+    EXPECT_NE(network.status().message.find(word), std::string::npos) << network.status().message;
+  };
+  const auto nothing = [](OperatorCall&) { return Status{}; };
+  refused({}, StatusCode::kUnsupported, "Scale");
+  refused({{"example", "Scale", 2, nothing}}, StatusCode::kUnsupported, "Scale");  // the file has version 1
+  refused({{"example", "", 1, nothing}}, StatusCode::kInvalid, "name");
+  refused({{"example", "Scale", 0, nothing}}, StatusCode::kInvalid, "since");
+  refused({{"example", "Scale", 1, nullptr}}, StatusCode::kInvalid, "function");
+  refused({{"", "Add", 1, nothing}, {"ai.onnx", "Add", 1, nothing}}, StatusCode::kInvalid, "twice");
+
+  const auto lazy = Network::open(path_, {.threads = 1, .operators = {{"example", "Scale", 1, nothing}}});
+  ASSERT_TRUE(lazy) << lazy.status().message;
+  const auto a = random(6, 9);
+  expect_refused(lazy->run({{"a", Array::view<float>(a, kDims)}, {"b", Array::view<float>(a, kDims)}}),
+                 StatusCode::kInvalid, {"Scale", "output 0"});
+}
+
+TEST(Network, TextsGoInAndOut) {
+  const std::string path = testing::TempDir() + "network_test_texts.onnx";
+  write_onnx(path, {onnx_node("StringConcat", {"x", "y"}, {"z"})},
+             {onnx_port("x", kOnnxString, {"N"}), onnx_port("y", kOnnxString, {"N"})},
+             {onnx_port("z", kOnnxString, {"N"})});
+  const auto network = Network::open(path, {.threads = 1});
+  ASSERT_TRUE(network) << network.status().message;
+  const std::vector<std::string> x = {"fire", ""}, y = {"ball", "bolide"};
+  std::vector<std::string> z(3, "old");
+  const auto outputs = network->run({{"x", Array::view<std::string>(x, {2})}, {"y", Array::view<std::string>(y, {2})}},
+                                    {{"z", Array::memory<std::string>(z)}});
+  ASSERT_TRUE(outputs) << outputs.status().message;
+  EXPECT_EQ(z, (std::vector<std::string>{"fireball", "bolide", "old"}));
+  EXPECT_EQ((*outputs)[0].array.as<std::string>()[0], "fireball");
+}
+
+TEST(Array, AskingForAnotherTypeEndsTheProgram) {
+  const std::vector<float> values = {1, 2};
+  const Array array = Array::view<float>(values, {2});
+  EXPECT_EQ(array.as<uint32_t>()[0], 0x3f800000u);  // bits
+  EXPECT_DEATH((void)array.as<double>(), "f32 was asked for f64");
+  Array copy = array;
+  EXPECT_DEATH((void)copy.mutate<float>(), "read only");
+}
+
+}  // namespace
+}  // namespace bolide

@@ -1,0 +1,113 @@
+#include "app/network.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+
+namespace bolide {
+namespace {
+
+Result<> check(const OnnxProgram::Port& port, const AnyValue& value) {
+  const auto refuse = [&](std::string_view what) {
+    return error(Code::kInvalid, fmt::format("input {}: {}, expected {}", port.name, what, to_string(port.type)));
+  };
+  if (port.type.kind != OnnxType::Kind::kTensor) return {};  // the ops check sequences and optionals
+  const Tensor* tensor = value.tensor();
+  if (tensor == nullptr) return refuse(value.has_value() ? "a sequence" : "no value");
+  const auto given = [&] { return fmt::format("{}{}", to_string(tensor->dtype()), to_string(tensor->shape())); };
+  if (const auto dtype = onnx_dtype(port.type.element); dtype.has_value() && *dtype != tensor->dtype())
+    return refuse(given());
+  if (!port.type.dims.has_value()) return {};
+  const std::vector<OnnxDim>& dims = *port.type.dims;
+  if (static_cast<int>(dims.size()) != tensor->rank()) return refuse(given());
+  for (size_t i = 0; i < dims.size(); ++i)
+    if (dims[i].value.has_value() && *dims[i].value != tensor->dim(static_cast<int>(i))) return refuse(given());
+  return {};
+}
+
+// What passes may take for granted of an input: run checks it.
+Facts declared(const OnnxType& type) {
+  Facts facts;
+  if (type.kind != OnnxType::Kind::kTensor) return facts;
+  if (const auto dtype = onnx_dtype(type.element); dtype.has_value()) facts.dtype = *dtype;
+  if (!type.dims.has_value() || type.dims->size() > kRankMax) return facts;
+  facts.dims = Numbers{};
+  for (const OnnxDim& dim : *type.dims)
+    facts.dims->push_back(dim.value.has_value() && *dim.value >= 0 ? *dim.value : Facts::kUnknown);
+  return facts;
+}
+
+}  // namespace
+
+Result<std::vector<PassRecord>> run_passes(OnnxProgram& program, Workers& workers, const std::set<std::string>& skip,
+                                           const FunctionRef<void(const PassRecord&, const Graph&)>* after) {
+  std::vector<Facts> inputs;
+  for (const OnnxProgram::Port& port : program.inputs) inputs.push_back(declared(port.type));
+  std::set<std::string> names = skip;
+  if (names.erase("all") > 0)
+    for (const Pass& pass : general_passes()) names.emplace(pass.name);
+  return run_general_passes(program.graph, inputs, workers, names, after);
+}
+
+bool is_network(const std::filesystem::path& path) { return path.extension() == ".onnx"; }
+
+std::string to_string(const OnnxType& type) {
+  switch (type.kind) {
+    case OnnxType::Kind::kSequence: return "sequence of " + (type.of.empty() ? "?" : to_string(type.of[0]));
+    case OnnxType::Kind::kOptional: return "optional " + (type.of.empty() ? "?" : to_string(type.of[0]));
+    case OnnxType::Kind::kMap: return "map";
+    case OnnxType::Kind::kUnknown: return "?";
+    default: break;
+  }
+  const auto dtype = onnx_dtype(type.element);
+  std::string text(dtype ? to_string(*dtype) : std::string_view("?"));
+  if (!type.dims.has_value()) return text;
+  text += '[';
+  for (const OnnxDim& dim : *type.dims) {
+    if (text.back() != '[') text += ',';
+    text += dim.value.has_value() ? fmt::format("{}", *dim.value) : dim.symbol.empty() ? "?" : std::string(dim.symbol);
+  }
+  return text + ']';
+}
+
+Result<std::shared_ptr<const NetworkModel>> NetworkModel::open(const std::filesystem::path& path,
+                                                               const NetworkSettings& options) {
+  const auto start = std::chrono::steady_clock::now();
+  const std::shared_ptr<NetworkModel> model(new NetworkModel);
+  BOLIDE_TRY(model->program_, open_onnx(path, options.added));
+  BOLIDE_TRY(const auto device, make_cpu_device(options.threads, std::nullopt));
+  BOLIDE_TRY(const auto stream, device->make_stream());
+  auto passes = run_passes(model->program_, stream->workers(), options.skip_passes);
+  if (!passes) return std::move(passes).error().context(path.string());
+  model->passes_ = *std::move(passes);
+  const PrepareSettings settings{.device = device->info(), .workers = stream->workers(), .compute = options.compute};
+  BOLIDE_TRY(Interpreter interpreter, Interpreter::make(model->program_.graph, options.prepare ? &settings : nullptr));
+  model->interpreter_ = std::make_unique<Interpreter>(std::move(interpreter));
+  model->load_ms_ = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  return std::shared_ptr<const NetworkModel>(model);
+}
+
+Result<NetworkSession> NetworkSession::make(std::shared_ptr<const NetworkModel> model, int threads) {
+  NetworkSession session;
+  session.model_ = std::move(model);
+  BOLIDE_TRY(session.device_, make_cpu_device(threads, std::nullopt));
+  BOLIDE_TRY(session.stream_, session.device_->make_stream());
+  return session;
+}
+
+Result<NetworkSession> NetworkSession::open(const std::filesystem::path& path, const NetworkSettings& options) {
+  BOLIDE_TRY(auto model, NetworkModel::open(path, options));
+  return make(std::move(model), options.threads);
+}
+
+Result<std::vector<AnyValue>> NetworkSession::run(std::vector<AnyValue> given, const GeneralObserver* observer,
+                                                  std::span<const OutputMemory> memories) {
+  if (given.size() != inputs().size())
+    return error(Code::kInvalid, fmt::format("{} values for a model of {} inputs", given.size(), inputs().size()));
+  for (size_t i = 0; i < given.size(); ++i) {
+    BOLIDE_TRY(check(inputs()[i], given[i]));
+  }
+  return model_->interpreter().run(std::move(given), stream_->workers(), pool_, observer, memories);
+}
+
+}  // namespace bolide

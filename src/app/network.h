@@ -1,0 +1,98 @@
+// NetworkModel: an ONNX model that is ready to run; NetworkSession: what one thread runs it with.
+//
+// Thread rules: a NetworkModel is immutable, any number of sessions share it; a session runs on one thread at a time.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "device/device.h"
+#include "onnx/import.h"
+#include "passes/general/general.h"
+#include "plan/interpreter.h"
+#include "tensor/caching_pool.h"
+
+namespace bolide {
+
+struct NetworkSettings {
+  int threads = 0;                    // of a session; 0: the cores this cgroup may use
+  bool prepare = true;                // false: every node runs its reference kernel
+  DType compute = DType::kF32;        // bf16: products of f32 may round what they multiply to it
+  std::set<std::string> skip_passes;  // general_passes() that are left out; "all": every one
+  std::span<const OpDef> added;       // ops of the program's own (open_onnx), which must outlive the model
+};
+
+// True if the path is for NetworkModel, by its name: "x.onnx".
+bool is_network(const std::filesystem::path& path);
+
+// Runs the passes on a model's graph, with what it declares of its inputs. An unknown name in `skip` is an error that
+// lists the known ones.
+Result<std::vector<PassRecord>> run_passes(OnnxProgram& program, Workers& workers, const std::set<std::string>& skip,
+                                           const FunctionRef<void(const PassRecord&, const Graph&)>* after = nullptr);
+
+class NetworkModel {
+ public:
+  // Errors are for the user: file, node, what is wrong.
+  static Result<std::shared_ptr<const NetworkModel>> open(const std::filesystem::path& path,
+                                                          const NetworkSettings& options);
+
+  const OnnxProgram& program() const { return program_; }
+  const std::vector<OnnxProgram::Port>& inputs() const { return program_.inputs; }
+  const std::vector<OnnxProgram::Port>& outputs() const { return program_.outputs; }
+  const Interpreter& interpreter() const { return *interpreter_; }
+  double load_ms() const { return load_ms_; }
+  const std::vector<PassRecord>& passes() const { return passes_; }  // in the order in which they ran
+
+ private:
+  NetworkModel() = default;
+
+  OnnxProgram program_;                       // the interpreter points into it
+  std::unique_ptr<Interpreter> interpreter_;  // made last
+  std::vector<PassRecord> passes_;
+  double load_ms_ = 0;
+};
+
+class NetworkSession {
+ public:
+  // threads: 0: the cores this cgroup may use.
+  static Result<NetworkSession> make(std::shared_ptr<const NetworkModel> model, int threads);
+  // A model with the one session that uses it.
+  static Result<NetworkSession> open(const std::filesystem::path& path, const NetworkSettings& options);
+
+  const std::shared_ptr<const NetworkModel>& shared_model() const { return model_; }
+  const std::vector<OnnxProgram::Port>& inputs() const { return model_->inputs(); }
+  const std::vector<OnnxProgram::Port>& outputs() const { return model_->outputs(); }
+  const DeviceInfo& device() const { return device_->info(); }
+  CachingPool& pool() { return pool_; }
+  double load_ms() const { return model_->load_ms(); }
+
+  // Values in the order of inputs(). They are checked against what the model declares: kInvalid names the input.
+  // Outputs in the order of outputs(); `memories` as Interpreter::run takes them.
+  Result<std::vector<AnyValue>> run(std::vector<AnyValue> inputs, const GeneralObserver* observer = nullptr,
+                                    std::span<const OutputMemory> memories = {});
+
+ private:
+  NetworkSession() = default;
+
+  std::shared_ptr<const NetworkModel> model_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Stream> stream_;
+  CachingPool pool_;
+};
+
+// "f32[N,3,224,224]", "sequence of i64[?]".
+std::string to_string(const OnnxType& type);
+
+// A value for an input, as people give it:
+//   FILE.npy, FILE.npz (the array of the input's name) or FILE.npz:ARRAY, FILE.json, [[1, 2], [3, 4]] or a bare number
+//   or text, random or random:1x3x224x224 (seeded; symbolic dims that are not given are 1)
+//   FILE.jpg, .png or .bmp, with options (image_input.h)
+// `note`: what was done to a photo, else untouched.
+Result<AnyValue> network_input(const OnnxProgram::Port& port, std::string_view text, uint64_t seed,
+                               std::string* note = nullptr);
+
+}  // namespace bolide

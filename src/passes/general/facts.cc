@@ -1,0 +1,547 @@
+#include "passes/general/facts.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "ir/op_def.h"
+
+namespace bolide {
+namespace {
+
+constexpr int64_t kValuesMax = 64;
+constexpr int64_t kDimMax = int64_t{1} << 40;
+
+bool among(std::string_view name, std::initializer_list<std::string_view> list) {
+  return std::find(list.begin(), list.end(), name) != list.end();
+}
+
+// What has the type and dims of its first input.
+bool is_like_input(std::string_view name) {
+  return among(name, {"Relu",
+                      "Sigmoid",
+                      "Tanh",
+                      "Erf",
+                      "Sqrt",
+                      "Exp",
+                      "Log",
+                      "Neg",
+                      "Abs",
+                      "Reciprocal",
+                      "Identity",
+                      "Softmax",
+                      "LogSoftmax",
+                      "LeakyRelu",
+                      "Elu",
+                      "Clip",
+                      "HardSigmoid",
+                      "HardSwish",
+                      "Swish",
+                      "Gelu",
+                      "Softplus",
+                      "Mish",
+                      "Floor",
+                      "Ceil",
+                      "Round",
+                      "Sin",
+                      "Cos",
+                      "LayerNormalization",
+                      "BatchNormalization",
+                      "InstanceNormalization",
+                      "GroupNormalization",
+                      "RMSNormalization",
+                      "SimplifiedLayerNormalization",
+                      "SkipLayerNormalization",
+                      "BiasGelu",
+                      "FastGelu",
+                      "QuickGelu",
+                      "Dropout",
+                      "LRN",
+                      "CumSum",
+                      "Sign"});
+}
+
+Numbers integers_of(const Tensor& tensor) {
+  Numbers list;
+  if (tensor.dtype() == DType::kI64)
+    list.assign(tensor.as<int64_t>().begin(), tensor.as<int64_t>().end());
+  else
+    list.assign(tensor.as<int32_t>().begin(), tensor.as<int32_t>().end());
+  return list;
+}
+
+int64_t product(int64_t a, int64_t b) {
+  int64_t of = 0;
+  return __builtin_mul_overflow(a, b, &of) ? kDimMax : of;
+}
+
+}  // namespace
+
+DType element_type(int64_t onnx) {
+  constexpr std::array kTypes = {DType::kNone, DType::kF32, DType::kU8,     DType::kI8,   DType::kU16, DType::kI16,
+                                 DType::kI32,  DType::kI64, DType::kString, DType::kBool, DType::kF16, DType::kF64,
+                                 DType::kU32,  DType::kU64, DType::kNone,   DType::kNone, DType::kBF16};
+  return onnx > 0 && onnx < static_cast<int64_t>(kTypes.size()) ? kTypes[static_cast<size_t>(onnx)] : DType::kNone;
+}
+
+Facts facts_of(const Tensor& constant) {
+  Facts facts;
+  facts.dtype = constant.dtype();
+  const auto dims = constant.shape().span();
+  facts.dims = Numbers(dims.begin(), dims.end());
+  facts.constant = &constant;
+  const bool integer = constant.dtype() == DType::kI64 || constant.dtype() == DType::kI32;
+  if (integer && constant.rank() <= 1 && constant.elements() <= kValuesMax) facts.values = integers_of(constant);
+  return facts;
+}
+
+FactsTable::FactsTable(const Graph& graph, const std::vector<Facts>& inputs, int64_t& symbols) : symbols_(symbols) {
+  of_.resize(graph.value_count());
+  size_t input = 0;
+  for (size_t i = 0; i < of_.size(); ++i) {
+    const Value& value = graph.value(static_cast<ValueId>(i));
+    if (value.kind == ValueKind::kInput && input < inputs.size()) {
+      of_[i] = inputs[input++];
+      if (of_[i].dims)
+        for (int64_t& dim : *of_[i].dims)
+          if (dim == Facts::kUnknown) dim = fresh();
+    } else if (value.kind == ValueKind::kConstant && value.constant->tensor() != nullptr) {
+      of_[i] = facts_of(*value.constant->tensor());
+    }
+  }
+  for (const NodeId id : graph.order()) learn(graph, id);
+}
+
+const Facts& FactsTable::operator[](ValueId value) const {
+  static const Facts kNothing;
+  return value < 0 || static_cast<size_t>(value) >= of_.size() ? kNothing : of_[static_cast<size_t>(value)];
+}
+
+void FactsTable::set(ValueId value, Facts facts) {
+  if (static_cast<size_t>(value) >= of_.size()) of_.resize(static_cast<size_t>(value) + 1);
+  of_[static_cast<size_t>(value)] = std::move(facts);
+}
+
+void FactsTable::learn(const Graph& graph, NodeId id) {
+  const Node& node = graph.node(id);
+  const auto* op = std::get_if<Generic>(&node.op);
+  for (size_t i = 0; op != nullptr && i < node.out.size(); ++i) {
+    Facts facts;
+    if (op->def->domain.empty() || op->def->domain == "com.microsoft") facts = infer(node, *op, i);
+    if (facts.rank() > kRankMax) facts.dims.reset();
+    set(node.out[i], std::move(facts));
+  }
+}
+
+// Dims of a broadcast of inputs [first, first + count).
+std::optional<Numbers> FactsTable::broadcast(const Node& node, size_t first, size_t count) {
+  Numbers to;
+  for (size_t i = first; i < first + count; ++i) {
+    if (i >= node.in.size() || !(*this)[node.in[i]].dims) return std::nullopt;
+    const Numbers& dims = *(*this)[node.in[i]].dims;
+    if (dims.size() > to.size()) to.insert(to.begin(), dims.size() - to.size(), 1);
+    for (size_t k = 1; k <= dims.size(); ++k) {
+      int64_t& into = to[to.size() - k];
+      const int64_t dim = dims[dims.size() - k];
+      if (dim == into || dim == 1) continue;
+      if (into == 1)
+        into = dim;
+      else if (is_number(dim) && is_symbol(into))
+        into = dim;  // the symbol is 1 or the same
+      else if (is_symbol(dim) && is_symbol(into))
+        into = fresh();
+    }
+  }
+  return to;
+}
+
+std::optional<Numbers> FactsTable::reshape(const Facts& from, const Numbers& target, bool zero_is_size) {
+  Numbers to = target;
+  int64_t rest = -1;
+  for (size_t i = 0; i < to.size(); ++i) {
+    if (to[i] == 0 && !zero_is_size)
+      to[i] = from.dims && i < from.dims->size() ? (*from.dims)[i] : fresh();
+    else if (to[i] == -1)
+      rest = static_cast<int64_t>(i);
+    else if (to[i] == Facts::kUnknown || (is_number(to[i]) && to[i] < 0))
+      to[i] = fresh();
+  }
+  if (rest < 0) return to;
+  int64_t& open = to[static_cast<size_t>(rest)];
+  open = fresh();
+  if (!from.dims) return to;
+  // What of the input's dims is not among the others.
+  int64_t above = 1, below = 1;
+  Numbers symbols;
+  for (const int64_t dim : *from.dims) {
+    if (is_symbol(dim))
+      symbols.push_back(dim);
+    else
+      above = product(above, dim);
+  }
+  for (size_t i = 0; i < to.size(); ++i) {
+    if (static_cast<int64_t>(i) == rest) continue;
+    if (is_number(to[i])) {
+      below = product(below, to[i]);
+    } else {
+      const auto at = std::find(symbols.begin(), symbols.end(), to[i]);
+      if (at == symbols.end()) return to;
+      symbols.erase(at);
+    }
+  }
+  if (below <= 0 || above <= 0 || above % below != 0 || above >= kDimMax) return to;
+  if (symbols.empty())
+    open = above / below;
+  else if (symbols.size() == 1 && above == below)
+    open = symbols[0];
+  return to;
+}
+
+// Conv and pools: [N, channels, ...].
+Facts FactsTable::windowed(const Node& node, const Generic& op, bool pool) {
+  const Facts& x = (*this)[node.in[0]];
+  Facts to;
+  to.dtype = x.dtype;
+  if (!x.dims || x.rank() < 3) return to;
+  to.dims = x.dims;
+  const size_t spatial = x.dims->size() - 2;
+  const Attributes& a = *op.attributes;
+  const auto list = [&](std::string_view name, size_t count, int64_t otherwise) {
+    const auto given = a.integers(name);
+    return given && given->size() == count ? *given : Numbers(count, otherwise);
+  };
+  Numbers kernel = list("kernel_shape", spatial, Facts::kUnknown);
+  if (!pool) {
+    const Facts& w = (*this)[node.in.size() > 1 ? node.in[1] : kNoValue];
+    (*to.dims)[1] = w.rank() == x.rank() ? (*w.dims)[0] : fresh();
+    for (size_t i = 0; i < spatial && w.rank() == x.rank(); ++i) kernel[i] = (*w.dims)[i + 2];
+  }
+  const Numbers strides = list("strides", spatial, 1), dilations = list("dilations", spatial, 1),
+                pads = list("pads", 2 * spatial, 0);
+  const auto padding = a.text("auto_pad", "NOTSET");
+  const auto ceil = a.integer("ceil_mode", 0);
+  const bool plain = padding && *padding == "NOTSET" && ceil && *ceil == 0;
+  for (size_t i = 0; i < spatial; ++i) {
+    int64_t& dim = (*to.dims)[i + 2];
+    const auto small = [](int64_t n) { return n >= 0 && n < (1 << 24); };
+    if (!plain || !small(kernel[i]) || !small(dilations[i]) || !small(pads[i]) || !small(pads[i + spatial]) ||
+        strides[i] < 1) {
+      dim = fresh();
+      continue;
+    }
+    const int64_t change = pads[i] + pads[i + spatial] - dilations[i] * (kernel[i] - 1) - 1;
+    if (is_number(dim))
+      dim = dim + change < 0 ? 0 : (dim + change) / strides[i] + 1;
+    else if (strides[i] != 1 || change != -1)
+      dim = fresh();
+  }
+  return to;
+}
+
+// Shape, Gather, Concat, Slice and their like: what shapes are computed with.
+Facts FactsTable::selected(const Node& node, const Generic& op, size_t output) {
+  const std::string_view name = op.def->name;
+  const Attributes& a = *op.attributes;
+  const auto in = [&](size_t i) -> const Facts& { return (*this)[i < node.in.size() ? node.in[i] : kNoValue]; };
+  const Facts& x = in(0);
+  Facts to;
+  to.dtype = x.dtype;
+  const auto axis_of = [&](int64_t axis, int rank) { return axis < 0 ? axis + rank : axis; };
+  if (name == "Shape") {
+    to.dtype = DType::kI64;
+    to.dims = Numbers{fresh()};
+    if (!x.dims) return to;
+    const int64_t rank = x.rank();
+    const auto start = a.integer("start", 0), end = a.integer("end", rank);
+    if (!start || !end) return to;
+    const int64_t begin = std::clamp<int64_t>(*start < 0 ? *start + rank : *start, 0, rank);
+    const int64_t stop = std::clamp<int64_t>(*end < 0 ? *end + rank : *end, begin, rank);
+    to.values = Numbers(x.dims->begin() + begin, x.dims->begin() + stop);
+    to.dims = Numbers{stop - begin};
+  } else if (name == "Gather") {
+    const Facts& at = in(1);
+    const auto axis = a.integer("axis", 0);
+    if (!axis || !x.dims || !at.dims) return to;
+    const int64_t k = axis_of(*axis, x.rank());
+    if (k < 0 || k >= x.rank()) return to;
+    to.dims = x.dims;
+    to.dims->erase(to.dims->begin() + k);
+    to.dims->insert(to.dims->begin() + k, at.dims->begin(), at.dims->end());
+    if (x.values && at.values && at.rank() <= 1) {
+      Numbers picked;
+      for (int64_t i : *at.values) {
+        if (is_number(i) && i < 0) i += static_cast<int64_t>(x.values->size());
+        if (!is_number(i) || i < 0 || i >= static_cast<int64_t>(x.values->size())) return to;
+        picked.push_back((*x.values)[static_cast<size_t>(i)]);
+      }
+      to.values = picked;
+    }
+  } else if (name == "Concat") {
+    const auto axis = a.integer("axis", 0);
+    Numbers values;
+    bool known = axis.has_value();
+    for (size_t i = 0; i < node.in.size(); ++i) {
+      const Facts& part = in(i);
+      known = known && part.values && part.rank() == 1 && values.size() < static_cast<size_t>(kValuesMax);
+      if (known) values.insert(values.end(), part.values->begin(), part.values->end());
+      if (!part.dims || !x.dims || part.rank() != x.rank() || !axis) {
+        to.dims.reset();
+        return to;
+      }
+      const int64_t k = axis_of(*axis, x.rank());
+      if (k < 0 || k >= x.rank()) return to;
+      if (i == 0) {
+        to.dims = x.dims;
+        continue;
+      }
+      int64_t& dim = (*to.dims)[static_cast<size_t>(k)];
+      const int64_t more = (*part.dims)[static_cast<size_t>(k)];
+      dim = is_number(dim) && is_number(more) ? std::min(dim + more, kDimMax) : fresh();
+    }
+    if (known) to.values = values;
+  } else if (name == "Slice") {
+    if (!x.dims) return to;
+    to.dims = x.dims;
+    const bool attributes = op.version < 10;
+    const auto given = [&](std::string_view key, size_t i) -> std::optional<Numbers> {
+      if (attributes) {
+        const auto list = a.integers(key);
+        return list && a.has(key) ? std::optional(*list) : std::nullopt;
+      }
+      return in(i).values;
+    };
+    const auto starts = given("starts", 1), ends = given("ends", 2);
+    auto axes = given("axes", 3), steps = attributes ? std::nullopt : in(4).values;
+    const bool has_axes = attributes ? a.has("axes") : node.in.size() > 3 && node.in[3] != kNoValue;
+    const bool has_steps = !attributes && node.in.size() > 4 && node.in[4] != kNoValue;
+    if (!starts || !ends || starts->size() != ends->size() || (has_axes && !axes) || (has_steps && !steps)) {
+      for (int64_t& dim : *to.dims) dim = fresh();
+      return to;
+    }
+    for (size_t i = 0; i < starts->size(); ++i) {
+      const int64_t k = axis_of(has_axes && i < axes->size() ? (*axes)[i] : static_cast<int64_t>(i), x.rank());
+      if (k < 0 || k >= x.rank()) return to;
+      int64_t& dim = (*to.dims)[static_cast<size_t>(k)];
+      const int64_t step = has_steps && i < steps->size() ? (*steps)[i] : 1;
+      int64_t begin = (*starts)[i], end = (*ends)[i];
+      if (!is_number(dim) || !is_number(begin) || !is_number(end) || step != 1) {
+        const bool all = begin == 0 && step == 1 && is_number(end) && end >= INT32_MAX;
+        if (!all) dim = fresh();
+        continue;
+      }
+      begin = std::clamp<int64_t>(begin < 0 ? begin + dim : begin, 0, dim);
+      end = std::clamp<int64_t>(end < 0 ? end + dim : end, begin, dim);
+      if (x.values && x.rank() == 1) to.values = Numbers(x.values->begin() + begin, x.values->begin() + end);
+      dim = end - begin;
+    }
+  } else if (name == "Squeeze" || name == "Unsqueeze") {
+    const auto listed = a.integers("axes");
+    const bool by_input = op.version >= 13 && node.in.size() > 1 && node.in[1] != kNoValue;
+    if (!x.dims || !listed || (by_input && !in(1).values)) return to;
+    Numbers axes = by_input ? *in(1).values : *listed;
+    const bool insert = name == "Unsqueeze";
+    const int rank = x.rank() + (insert ? static_cast<int>(axes.size()) : 0);
+    for (int64_t& axis : axes) {
+      axis = is_number(axis) ? axis_of(axis, rank) : -1;
+      if (axis < 0 || axis >= rank) return to;
+    }
+    std::sort(axes.begin(), axes.end());
+    if (!insert && axes.empty()) {
+      for (const int64_t dim : *x.dims)
+        if (is_symbol(dim)) return to;
+      for (int i = 0; i < rank; ++i)
+        if ((*x.dims)[static_cast<size_t>(i)] == 1) axes.push_back(i);
+    }
+    to.dims = x.dims;
+    for (size_t i = 0; i < axes.size(); ++i) {
+      if (insert)
+        to.dims->insert(to.dims->begin() + axes[i], 1);
+      else
+        to.dims->erase(to.dims->begin() + axes[axes.size() - 1 - i]);
+    }
+    if (to.dims->size() <= 1) to.values = x.values;
+  } else if (name == "Split") {
+    const auto axis = a.integer("axis", 0);
+    if (!x.dims || !axis) return to;
+    const int64_t k = axis_of(*axis, x.rank());
+    if (k < 0 || k >= x.rank()) return to;
+    to.dims = x.dims;
+    int64_t& dim = (*to.dims)[static_cast<size_t>(k)];
+    const auto attribute = a.integers("split");
+    std::optional<Numbers> sizes = in(1).values;
+    if (!sizes && attribute && !attribute->empty()) sizes = *attribute;
+    const auto parts = static_cast<int64_t>(node.out.size());
+    if (sizes && output < sizes->size() && is_number((*sizes)[output]))
+      dim = (*sizes)[output];
+    else if ((node.in.size() < 2 || node.in[1] == kNoValue) && is_number(dim) && dim % parts == 0)
+      dim /= parts;
+    else
+      dim = fresh();
+  }
+  return to;
+}
+
+Facts FactsTable::infer(const Node& node, const Generic& op, size_t output) {
+  if (!op.def->is_ours()) return {};
+  const std::string_view name = op.def->name;
+  const Attributes& a = *op.attributes;
+  const auto in = [&](size_t i) -> const Facts& { return (*this)[i < node.in.size() ? node.in[i] : kNoValue]; };
+  const Facts& x = in(0);
+  Facts to;
+  if (node.in.empty()) return to;
+  if (among(name, {"Shape", "Gather", "Concat", "Slice", "Squeeze", "Unsqueeze", "Split"}))
+    return selected(node, op, output);
+  if (output > 0) return to;
+  to.dtype = x.dtype;
+  if (is_like_input(name)) {
+    to.dims = x.dims;
+    if (name == "Identity") to.values = x.values;
+  } else if (among(name, {"Add", "Sub", "Mul", "Div", "Pow", "Mod", "Max", "Min", "Sum", "Mean", "PRelu"})) {
+    to.dims = op.version < 7 ? x.dims : broadcast(node, 0, node.in.size());
+    if (name == "Pow") to.dtype = op.version < 12 || in(1).dtype != DType::kNone ? x.dtype : DType::kNone;
+    if (x.values && in(1).values && x.values->size() == 1 && in(1).values->size() == 1 && to.rank() <= 1) {
+      const int64_t l = (*x.values)[0], r = (*in(1).values)[0];
+      int64_t value = Facts::kUnknown;
+      bool fails = !is_number(l) || !is_number(r) || to.dtype != DType::kI64;
+      if (!fails && name == "Add") fails = __builtin_add_overflow(l, r, &value);
+      if (!fails && name == "Sub") fails = __builtin_sub_overflow(l, r, &value);
+      if (!fails && name == "Mul") fails = __builtin_mul_overflow(l, r, &value);
+      if (!fails && name == "Div" && l >= 0 && r > 0) value = l / r;
+      to.values = Numbers{fails || !is_number(value) ? Facts::kUnknown : value};
+    }
+  } else if (among(name, {"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "And", "Or", "Xor"})) {
+    to.dtype = DType::kBool;
+    if (op.version >= 7) to.dims = broadcast(node, 0, 2);
+  } else if (name == "Not" || name == "IsNaN" || name == "IsInf") {
+    to.dtype = DType::kBool;
+    to.dims = x.dims;
+  } else if (name == "Where") {
+    to.dtype = in(1).dtype;
+    to.dims = broadcast(node, 0, 3);
+  } else if (name == "Cast") {
+    const auto type = a.integer("to", 0);
+    to.dtype = type ? element_type(*type) : DType::kNone;
+    to.dims = x.dims;
+    // A size that i32 cannot hold would fail where it is used.
+    if (to.dtype == DType::kI64 || to.dtype == DType::kI32) to.values = x.values;
+  } else if (name == "Transpose") {
+    const auto perm = a.integers("perm");
+    if (!x.dims || !perm) return to;
+    to.dims = x.dims;
+    if (perm->empty()) std::reverse(to.dims->begin(), to.dims->end());
+    for (size_t i = 0; i < perm->size(); ++i) {
+      if (perm->size() != x.dims->size() || (*perm)[i] < 0 || (*perm)[i] >= x.rank()) return {};
+      (*to.dims)[i] = (*x.dims)[static_cast<size_t>((*perm)[i])];
+    }
+  } else if (name == "Reshape") {
+    const auto zero = a.integer("allowzero", 0);
+    const auto old = a.integers("shape");
+    if (op.version < 5 && old && a.has("shape"))
+      to.dims = reshape(x, *old, false);
+    else if (in(1).values && zero)
+      to.dims = reshape(x, *in(1).values, *zero != 0);
+    else if (in(1).rank() == 1 && is_number((*in(1).dims)[0]) && (*in(1).dims)[0] <= kRankMax)
+      to.dims = reshape(x, Numbers(static_cast<size_t>((*in(1).dims)[0]), Facts::kUnknown), false);
+  } else if (name == "Expand") {
+    const Facts& shape = in(1);
+    if (!x.dims) return to;
+    if (!shape.values) {
+      if (shape.rank() != 1 || !is_number((*shape.dims)[0]) || (*shape.dims)[0] > kRankMax) return to;
+      to.dims = Numbers(std::max(x.dims->size(), static_cast<size_t>((*shape.dims)[0])));
+      for (int64_t& dim : *to.dims) dim = fresh();
+      return to;
+    }
+    Numbers dims = *x.dims;
+    const Numbers& want = *shape.values;
+    if (want.size() > dims.size()) dims.insert(dims.begin(), want.size() - dims.size(), 1);
+    for (size_t k = 1; k <= want.size(); ++k) {
+      int64_t& dim = dims[dims.size() - k];
+      const int64_t to_dim = want[want.size() - k];
+      if (to_dim == 1 || to_dim == dim) continue;
+      dim = dim == 1 && to_dim != Facts::kUnknown ? to_dim : fresh();
+    }
+    to.dims = dims;
+  } else if (name == "MatMul" || name == "FusedMatMul") {
+    const Facts& w = in(1);
+    if (name == "FusedMatMul" || !x.dims || !w.dims || x.rank() < 2 || w.rank() < 2) return to;
+    Numbers dims;
+    const size_t batch = static_cast<size_t>(std::max(x.rank(), w.rank())) - 2;
+    for (size_t i = batch; i > 0; --i) {
+      const auto at = [&](const Facts& f) {
+        return f.dims->size() >= i + 2 ? (*f.dims)[f.dims->size() - 2 - i] : int64_t{1};
+      };
+      dims.push_back(at(x) == at(w) || at(w) == 1 ? at(x) : at(x) == 1 ? at(w) : fresh());
+    }
+    dims.push_back((*x.dims)[x.dims->size() - 2]);
+    dims.push_back(w.dims->back());
+    to.dims = dims;
+  } else if (name == "Gemm" || name == "FusedGemm") {
+    const auto ta = a.integer("transA", 0), tb = a.integer("transB", 0);
+    if (x.rank() != 2 || in(1).rank() != 2 || !ta || !tb) return to;
+    to.dims = Numbers{(*x.dims)[*ta != 0 ? 1 : 0], (*in(1).dims)[*tb != 0 ? 0 : 1]};
+  } else if (name == "Conv" || name == "FusedConv") {
+    return windowed(node, op, false);
+  } else if (name == "MaxPool" || name == "AveragePool") {
+    return windowed(node, op, true);
+  } else if (name == "ConvTranspose") {
+    if (x.rank() < 3) return to;
+    to.dims = x.dims;
+    for (size_t i = 1; i < to.dims->size(); ++i) (*to.dims)[i] = fresh();
+  } else if (name == "GlobalAveragePool" || name == "GlobalMaxPool") {
+    to.dims = x.dims;
+    for (size_t i = 2; to.dims && i < to.dims->size(); ++i) (*to.dims)[i] = 1;
+  } else if (name == "Flatten") {
+    const auto axis = a.integer("axis", 1);
+    if (!axis || !x.dims) return to;
+    Numbers dims = {1, 1};
+    const int64_t k = *axis < 0 ? *axis + x.rank() : *axis;
+    for (int64_t i = 0; i < x.rank(); ++i) {
+      int64_t& side = dims[i < k ? 0 : 1];
+      const int64_t dim = (*x.dims)[static_cast<size_t>(i)];
+      side = side == 1 ? dim : dim == 1 ? side : is_number(side) && is_number(dim) ? product(side, dim) : fresh();
+    }
+    to.dims = dims;
+  } else if (name.starts_with("Reduce")) {
+    const auto keep = a.integer("keepdims", 1), skip = a.integer("noop_with_empty_axes", 0);
+    const auto listed = a.integers("axes");
+    if (!x.dims || !keep || !listed || !skip) return to;
+    const bool by_input = node.in.size() > 1 && node.in[1] != kNoValue;
+    if (by_input && !in(1).values) return to;
+    Numbers axes = by_input ? *in(1).values : *listed;
+    if (axes.empty() && *skip != 0) return to;
+    if (axes.empty())
+      for (int i = 0; i < x.rank(); ++i) axes.push_back(i);
+    Numbers dims = *x.dims;
+    std::vector<bool> gone(dims.size());
+    for (int64_t axis : axes) {
+      if (!is_number(axis)) return to;
+      if (axis < 0) axis += x.rank();
+      if (axis < 0 || axis >= x.rank()) return to;
+      gone[static_cast<size_t>(axis)] = true;
+    }
+    to.dims = Numbers{};
+    for (size_t i = 0; i < dims.size(); ++i) {
+      if (!gone[i])
+        to.dims->push_back(dims[i]);
+      else if (*keep != 0)
+        to.dims->push_back(1);
+    }
+  } else if (name == "QuantizeLinear") {
+    const bool has_zero = node.in.size() > 2 && node.in[2] != kNoValue;
+    to.dtype = has_zero ? in(2).dtype : a.has("output_dtype") ? DType::kNone : DType::kU8;
+    to.dims = x.dims;
+  } else if (name == "DequantizeLinear") {
+    to.dtype = a.has("output_dtype") ? DType::kNone : in(1).dtype;
+    to.dims = x.dims;
+  } else if (name == "MultiHeadAttention" && node.in.size() > 2) {
+    if (x.rank() == 3 && in(2).rank() == 3) to.dims = Numbers{(*x.dims)[0], (*x.dims)[1], (*in(2).dims)[2]};
+  } else if (name == "Attention" && op.def->domain.empty()) {
+    if (x.rank() == 4 && in(2).rank() == 4)
+      to.dims = Numbers{(*x.dims)[0], (*x.dims)[1], (*x.dims)[2], (*in(2).dims)[3]};
+  } else {
+    to.dtype = DType::kNone;
+  }
+  return to;
+}
+
+}  // namespace bolide

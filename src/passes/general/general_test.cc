@@ -1,0 +1,374 @@
+// Each pass on graphs that are built here: what it rewrites, what it must leave, and that values stay what they were.
+#include "passes/general/general.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <random>
+
+#include "base/workers.h"
+#include "ops/ops.h"
+
+namespace bolide {
+namespace {
+
+using NamedAttribute = std::pair<std::string, Attributes::Any>;
+
+// A graph in the making, with random constants and the values of its inputs.
+class Builder {
+ public:
+  ValueId input(const Shape& shape, bool declared = true) {
+    const ValueId id = graph.add_input("x" + std::to_string(values.size()), {});
+    values.emplace_back(random(shape));
+    Facts facts;
+    facts.dtype = DType::kF32;
+    facts.dims = Numbers(shape.span().begin(), shape.span().end());
+    facts_.push_back(declared ? facts : Facts{});
+    return id;
+  }
+  // Dims of no declared size.
+  ValueId open_input(const Shape& shape, const std::vector<size_t>& open) {
+    const ValueId id = input(shape);
+    for (const size_t axis : open) (*facts_.back().dims)[axis] = Facts::kUnknown;
+    return id;
+  }
+  ValueId weight(const Shape& shape, float low = -1, float high = 1) {
+    return graph.add_constant("w", AnyValue(random(shape, low, high)));
+  }
+  ValueId number(float value) { return graph.add_constant("c", AnyValue(Tensor::scalar(DType::kF32, value))); }
+  ValueId integers(std::vector<int64_t> list) {
+    return graph.add_constant("i", AnyValue(Tensor::vector(DType::kI64, std::span<const int64_t>(list))));
+  }
+  ValueId op(std::string_view name, std::vector<ValueId> in, std::vector<NamedAttribute> attributes = {},
+             int64_t version = 18, size_t outputs = 1) {
+    const OpDef* def = find_op("", name, version);
+    EXPECT_NE(def, nullptr) << name;
+    auto kept = std::make_shared<Attributes>();
+    for (auto& [key, value] : attributes) kept->set(key, value);
+    const NodeId id = graph.add_general({def, version, kept}, std::move(in), outputs,
+                                        std::string(name) + std::to_string(nodes_++), {});
+    return graph.node(id).out[0];
+  }
+  void output(ValueId value) { graph.add_output("y" + std::to_string(graph.outputs().size()), value); }
+
+  // Runs all passes; the outputs must stay what they are. Operators that are left, by name.
+  std::map<std::string, int> check(double tolerance = 1e-5) {
+    Workers workers(1);
+    const std::vector<Tensor> before = run(workers);
+    const auto records = run_general_passes(graph, facts_, workers);
+    EXPECT_TRUE(records) << (records ? "" : records.error().text);
+    EXPECT_TRUE(graph.verify());
+    const std::vector<Tensor> after = run(workers);
+    EXPECT_EQ(before.size(), after.size());
+    for (size_t k = 0; k < before.size() && k < after.size(); ++k) {
+      EXPECT_EQ(before[k].shape(), after[k].shape());
+      EXPECT_EQ(before[k].dtype(), after[k].dtype());
+      if (before[k].dtype() != DType::kF32 || before[k].shape() != after[k].shape()) continue;
+      double most = 0;
+      for (const float value : before[k].as<float>()) most = std::max(most, std::abs(static_cast<double>(value)));
+      for (size_t i = 0; i < before[k].as<float>().size(); ++i)
+        EXPECT_NEAR(before[k].as<float>()[i], after[k].as<float>()[i], tolerance * most) << k << " " << i;
+    }
+    std::map<std::string, int> left;
+    for (const NodeId id : graph.order()) ++left[std::string(op_name(graph.node(id).op))];
+    return left;
+  }
+
+  Graph graph;
+  std::vector<AnyValue> values;
+
+ private:
+  Tensor random(const Shape& shape, float low = -1, float high = 1) {
+    auto made = Tensor::make(DType::kF32, shape);
+    std::uniform_real_distribution<float> draw(low, high);
+    for (float& value : made->mutate<float>()) value = draw(generator_);
+    return *made;
+  }
+  // Node by node: no interpreter below plan.
+  std::vector<Tensor> run(Workers& workers) {
+    std::vector<AnyValue> all(graph.value_count());
+    size_t next = 0;
+    for (size_t i = 0; i < all.size(); ++i) {
+      const Value& value = graph.value(static_cast<ValueId>(i));
+      if (value.kind == ValueKind::kInput) all[i] = values[next++];
+      if (value.kind == ValueKind::kConstant) all[i] = *value.constant;
+    }
+    const auto no_body = [](std::string_view, std::vector<AnyValue>) -> Result<std::vector<AnyValue>> {
+      return error(Code::kNotFound, "no body");
+    };
+    for (const NodeId id : graph.order()) {
+      const Node& node = graph.node(id);
+      const auto& op = std::get<Generic>(node.op);
+      std::vector<const AnyValue*> in;
+      for (const ValueId value : node.in) in.push_back(value == kNoValue ? nullptr : &all[static_cast<size_t>(value)]);
+      std::vector<AnyValue> out(node.out.size());
+      RunContext context(*op.attributes, op.version, in, out, workers, heap_pool(), no_body);
+      const auto done = op.def->run(context);
+      EXPECT_TRUE(done) << node.name << ": " << (done ? "" : done.error().text);
+      for (size_t i = 0; i < out.size(); ++i) all[static_cast<size_t>(node.out[i])] = out[i];
+    }
+    std::vector<Tensor> results;
+    for (const Output& output : graph.outputs()) {
+      const Tensor* tensor = all[static_cast<size_t>(output.value)].tensor();
+      EXPECT_NE(tensor, nullptr);
+      if (tensor != nullptr) results.push_back(*tensor);
+    }
+    return results;
+  }
+
+  std::vector<Facts> facts_;
+  std::mt19937 generator_{std::random_device{}()};
+  int nodes_ = 0;
+};
+
+using Left = std::map<std::string, int>;
+
+TEST(GeneralPasses, ConstantsAndShapesAreFolded) {
+  Builder b;
+  const ValueId x = b.open_input({2, 3, 4}, {0});
+  const ValueId rows = b.op("Gather", {b.op("Shape", {x}), b.integers({1})});
+  const ValueId target = b.op("Concat", {b.integers({-1}), rows, b.integers({2, 2})}, {{"axis", int64_t{0}}});
+  b.output(b.op("Reshape", {x, target}));
+  b.output(b.op("Add", {b.number(1), b.number(2)}));
+  EXPECT_EQ(b.check(), (Left{{"Reshape", 1}}));
+}
+
+TEST(GeneralPasses, RandomNumbersAreNotFolded) {
+  Builder b;
+  b.output(b.op("Shape", {b.op("RandomNormal", {}, {{"shape", std::vector<int64_t>{2, 3}}})}));
+  b.check();
+  Builder c;
+  c.output(c.op("RandomUniform", {}, {{"shape", std::vector<int64_t>{2}}, {"seed", 1.0f}}));
+  EXPECT_EQ(c.check(), (Left{{"RandomUniform", 1}}));
+}
+
+TEST(GeneralPasses, LargeResultsAreNotFolded) {
+  Builder b;
+  b.output(b.op("ReduceSum", {b.op("Expand", {b.number(1), b.integers({4096, 4096})}), b.integers({0, 1})}));
+  EXPECT_GE(b.check().size(), 1u);
+}
+
+TEST(GeneralPasses, IdentitiesGo) {
+  Builder b;
+  const ValueId x = b.input({2, 3});
+  const ValueId same =
+      b.op("Reshape", {b.op("Identity", {b.op("Cast", {x}, {{"to", int64_t{1}}})}), b.integers({2, -1})});
+  b.output(b.op("Relu", {b.op("Transpose", {same}, {{"perm", std::vector<int64_t>{0, 1}}})}));
+  b.output(same);
+  EXPECT_EQ(b.check(), (Left{{"Relu", 1}}));
+}
+
+TEST(GeneralPasses, CommonNodesAreOne) {
+  Builder b;
+  const ValueId x = b.input({2, 3});
+  b.output(b.op("Add", {b.op("Mul", {b.op("Exp", {x}), b.number(3)}), b.op("Mul", {b.op("Exp", {x}), b.number(3)})}));
+  b.output(b.op("Exp", {x}));
+  EXPECT_EQ(b.check(), (Left{{"Add", 1}, {"Exp", 1}, {"Mul", 1}}));
+}
+
+std::vector<ValueId> normalisation(Builder& b, ValueId x, int64_t channels) {
+  return {x, b.weight({channels}), b.weight({channels}), b.weight({channels}), b.weight({channels}, 0.5f, 2)};
+}
+
+TEST(GeneralPasses, BatchNormalizationGoesIntoConv) {
+  for (const bool inverse : {false, true}) {
+    for (const int64_t group : {1, 2}) {
+      Builder b;
+      const ValueId x = b.input({2, 4, 5, 6});
+      const ValueId w = inverse ? b.weight({4, 6 / group, 3, 3}) : b.weight({6, 4 / group, 3, 3});
+      const ValueId y = b.op(inverse ? "ConvTranspose" : "Conv", {x, w}, {{"group", group}});
+      b.output(b.op("Relu", {b.op("BatchNormalization", normalisation(b, y, 6))}));
+      const Left left = b.check();
+      EXPECT_EQ(left, inverse ? (Left{{"ConvTranspose", 1}, {"Relu", 1}}) : (Left{{"FusedConv", 1}})) << group;
+    }
+  }
+}
+
+TEST(GeneralPasses, ConvThatOthersReadStays) {
+  Builder b;
+  const ValueId y = b.op("Conv", {b.input({1, 2, 5, 5}), b.weight({3, 2, 3, 3})});
+  b.output(b.op("BatchNormalization", normalisation(b, y, 3)));
+  b.output(y);
+  EXPECT_EQ(b.check(), (Left{{"BatchNormalization", 1}, {"Conv", 1}}));
+}
+
+TEST(GeneralPasses, BatchNormalizationGoesIntoProducts) {
+  for (const bool gemm : {false, true}) {
+    Builder b;
+    const ValueId x = b.input({3, 4});
+    const ValueId y = gemm ? b.op("Gemm", {x, b.weight({5, 4}), b.weight({5})},
+                                  {{"transB", int64_t{1}}, {"alpha", 0.5f}, {"beta", 2.0f}})
+                           : b.op("MatMul", {x, b.weight({4, 5})});
+    b.output(b.op("BatchNormalization", normalisation(b, y, 5)));
+    EXPECT_EQ(b.check(), (Left{{"Gemm", 1}}));
+  }
+}
+
+TEST(GeneralPasses, ConvSumAndActivationAreOne) {
+  Builder b;
+  const ValueId x = b.input({1, 3, 6, 6});
+  const ValueId y = b.op("Conv", {x, b.weight({3, 3, 3, 3})}, {{"pads", std::vector<int64_t>{1, 1, 1, 1}}});
+  b.output(b.op("Clip", {b.op("Add", {x, y}), b.number(0), b.number(6)}));
+  EXPECT_EQ(b.check(), (Left{{"FusedConv", 1}}));
+}
+
+TEST(GeneralPasses, SumsThatBroadcastAreNoResidual) {
+  Builder b;
+  const ValueId y = b.op("Conv", {b.input({1, 2, 4, 4}), b.weight({2, 2, 3, 3})});
+  b.output(b.op("Add", {y, b.input({1, 1, 1, 2})}));
+  b.output(b.op("Relu", {b.op("Add", {b.op("Conv", {b.input({1, 2, 4, 4}, false), b.weight({2, 2, 3, 3})}),
+                                      b.input({3, 2, 2, 2}, false)})}));
+  const Left left = b.check();
+  EXPECT_EQ(left.at("Conv"), 2);
+  EXPECT_EQ(left.at("Add"), 2);
+}
+
+TEST(GeneralPasses, ProductsAndBiasesAreGemm) {
+  Builder b;
+  const ValueId x = b.input({3, 4});
+  b.output(b.op("Relu", {b.op("Add", {b.weight({5}), b.op("MatMul", {x, b.weight({4, 5})})})}));
+  EXPECT_EQ(b.check(), (Left{{"FusedGemm", 1}}));
+  Builder wide;  // the sum has more dims than the product
+  wide.output(wide.op("Add", {wide.op("MatMul", {wide.input({1, 4}), wide.weight({4, 5})}), wide.input({3, 5})}));
+  EXPECT_EQ(wide.check(), (Left{{"Add", 1}, {"MatMul", 1}}));
+}
+
+TEST(GeneralPasses, GeluSwishAndHardSwishAreFound) {
+  Builder b;
+  const ValueId x = b.input({2, 7});
+  const ValueId erf = b.op("Add", {b.op("Erf", {b.op("Div", {x, b.number(std::sqrt(2.0f))})}), b.number(1)});
+  b.output(b.op("Mul", {b.op("Mul", {x, erf}), b.number(0.5f)}));
+  const ValueId y = b.op("Sin", {x});
+  const ValueId cube = b.op("Mul", {b.op("Pow", {y, b.number(3)}), b.number(0.044715f)});
+  const ValueId tanh = b.op("Tanh", {b.op("Mul", {b.op("Add", {y, cube}), b.number(0.79788456f)})});
+  b.output(b.op("Mul", {b.op("Mul", {y, b.number(0.5f)}), b.op("Add", {tanh, b.number(1)})}));
+  const ValueId z = b.op("Cos", {x});
+  b.output(b.op("Mul", {b.op("Sigmoid", {z}), z}));
+  const ValueId six = b.op("Clip", {b.op("Add", {z, b.number(3)}), b.number(0), b.number(6)});
+  b.output(b.op("Div", {b.op("Mul", {z, six}), b.number(6)}));
+  EXPECT_EQ(b.check(), (Left{{"Cos", 1}, {"Gelu", 2}, {"HardSwish", 1}, {"Sin", 1}, {"Swish", 1}}));
+}
+
+TEST(GeneralPasses, OtherConstantsAreNoGelu) {
+  Builder b;
+  const ValueId x = b.input({2, 7});
+  const ValueId erf = b.op("Add", {b.op("Erf", {b.op("Div", {x, b.number(1.5f)})}), b.number(1)});
+  b.output(b.op("Mul", {b.op("Mul", {x, erf}), b.number(0.5f)}));
+  EXPECT_FALSE(b.check().contains("Gelu"));
+}
+
+ValueId layer_norm(Builder& b, ValueId x, int64_t size, bool product, bool centred = true) {
+  const std::vector<NamedAttribute> last = {{"axes", std::vector<int64_t>{-1}}};
+  const ValueId d = centred ? b.op("Sub", {x, b.op("ReduceMean", {x}, last, 13)}, {}, 13) : x;
+  const ValueId square = product ? b.op("Mul", {d, d}) : b.op("Pow", {d, b.number(2)});
+  const ValueId root = b.op("Sqrt", {b.op("Add", {b.op("ReduceMean", {square}, last, 13), b.number(1e-5f)})});
+  const ValueId y = product ? b.op("Mul", {d, b.op("Reciprocal", {root})}) : b.op("Div", {d, root});
+  const ValueId scaled = b.op("Mul", {y, b.weight({size})});
+  return centred ? b.op("Add", {b.weight({size}), scaled}) : scaled;
+}
+
+TEST(GeneralPasses, LayerNormalizationIsFound) {
+  for (const bool product : {false, true}) {
+    for (const bool centred : {false, true}) {
+      Builder b;
+      b.output(layer_norm(b, b.open_input({2, 3, 8}, {0, 1}), 8, product, centred));
+      EXPECT_EQ(b.check(), (Left{{centred ? "LayerNormalization" : "RMSNormalization", 1}}));
+    }
+  }
+}
+
+TEST(GeneralPasses, SkipIsPartOfLayerNormalization) {
+  Builder b;
+  const ValueId x = b.input({2, 3, 8});
+  const ValueId y = b.op("Add", {b.op("MatMul", {x, b.weight({8, 8})}), b.weight({8})});
+  const ValueId sum = b.op("Add", {y, x});
+  b.output(b.op("Add", {layer_norm(b, sum, 8, false), sum}));
+  EXPECT_EQ(b.check(), (Left{{"Add", 1}, {"MatMul", 1}, {"SkipLayerNormalization", 1}}));
+}
+
+TEST(GeneralPasses, TransposesMeetAndGo) {
+  Builder b;
+  const std::vector<NamedAttribute> there = {{"perm", std::vector<int64_t>{0, 2, 3, 1}}},
+                                    back = {{"perm", std::vector<int64_t>{0, 3, 1, 2}}};
+  const ValueId x = b.input({1, 2, 3, 4}), y = b.input({1, 2, 3, 4});
+  const ValueId sum = b.op("Add", {b.op("Transpose", {x}, there), b.op("Transpose", {y}, there)});
+  b.output(b.op("Transpose", {b.op("Relu", {sum})}, back));
+  EXPECT_EQ(b.check(), (Left{{"Add", 1}, {"Relu", 1}}));
+}
+
+// As exporters write the attention of BERT; `mask` is added to the scores.
+ValueId attention(Builder& b, ValueId x, ValueId mask, bool biased) {
+  constexpr int64_t kHidden = 12, kHeads = 3;
+  const auto heads = [&](std::vector<int64_t> perm) {
+    ValueId y = b.op("MatMul", {x, b.weight({kHidden, kHidden})});
+    if (biased) y = b.op("Add", {y, b.weight({kHidden})});
+    return b.op("Transpose", {b.op("Reshape", {y, b.integers({0, 0, kHeads, kHidden / kHeads})})},
+                {{"perm", std::move(perm)}});
+  };
+  const ValueId q = heads({0, 2, 1, 3}), k = heads({0, 2, 3, 1}), v = heads({0, 2, 1, 3});
+  ValueId scores = b.op("Div", {b.op("MatMul", {q, k}), b.number(2)});
+  if (mask != kNoValue) scores = b.op("Add", {scores, mask});
+  const ValueId y = b.op("MatMul", {b.op("Softmax", {scores}, {{"axis", int64_t{-1}}}), v});
+  const ValueId turned = b.op("Transpose", {y}, {{"perm", std::vector<int64_t>{0, 2, 1, 3}}});
+  return b.op("Reshape", {turned, b.integers({0, 0, kHidden})});
+}
+
+TEST(GeneralPasses, AttentionIsFound) {
+  for (const bool biased : {false, true}) {
+    for (const bool masked : {false, true}) {
+      Builder b;
+      const ValueId x = b.input({2, 5, 12});
+      const ValueId mask = masked ? b.input({2, 1, 1, 5}) : kNoValue;
+      b.output(attention(b, x, mask, biased));
+      EXPECT_EQ(b.check(), (Left{{"Attention", 1}})) << biased << masked;
+    }
+  }
+}
+
+TEST(GeneralPasses, AttentionOfUnknownDimsIsFoundOnlyWhereTheyAgree) {
+  Builder b;
+  b.output(attention(b, b.open_input({2, 5, 12}, {0, 1}), kNoValue, true));
+  EXPECT_EQ(b.check(), (Left{{"Attention", 1}}));
+  Builder masked;  // what the mask's dims are is not known
+  masked.output(
+      attention(masked, masked.open_input({2, 5, 12}, {0, 1}), masked.open_input({2, 1, 1, 5}, {0, 3}), true));
+  EXPECT_EQ(masked.check().count("Softmax"), 1u);
+}
+
+TEST(GeneralPasses, QuantisedTwiceIsQuantisedOnce) {
+  for (const float second : {0.125f, 0.25f}) {
+    Builder b;
+    const ValueId zero = b.graph.add_constant("z", AnyValue(Tensor::scalar(DType::kU8, uint8_t{100})));
+    const ValueId q = b.op("QuantizeLinear", {b.input({2, 9}), b.number(0.125f), zero});
+    const ValueId x = b.op("DequantizeLinear", {q, b.number(0.125f), zero});
+    const ValueId again = b.op("QuantizeLinear", {x, b.number(second), zero});
+    b.output(b.op("DequantizeLinear", {again, b.number(second), zero}));
+    EXPECT_EQ(b.check()["QuantizeLinear"], second == 0.125f ? 1 : 2);
+  }
+}
+
+TEST(GeneralPasses, NodesWithoutInputsOrOutputsAreHarmless) {
+  Builder b;
+  const ValueId x = b.input({2});
+  b.op("Transpose", {b.op("Transpose", {kNoValue})});
+  b.op("Reshape", {b.op("Reshape", {kNoValue, b.integers({2})}), b.integers({2})});
+  b.output(b.op("Relu", {x}));
+  const OpDef* def = find_op("", "Conv", 18);
+  b.graph.add_general({def, 18, std::make_shared<Attributes>()}, {kNoValue}, 0, "none", {});
+  Workers workers(1);
+  EXPECT_TRUE(run_general_passes(b.graph, {}, workers, {"remove_dead"}));
+  EXPECT_TRUE(b.graph.verify());
+}
+
+TEST(GeneralPasses, UnknownNamesAreRefused) {
+  Builder b;
+  b.output(b.op("Relu", {b.input({2})}));
+  Workers workers(1);
+  const auto refused = run_general_passes(b.graph, {}, workers, {"no_such"});
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().text.find("fold_affine"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace bolide

@@ -1,0 +1,183 @@
+#include "plan/interpreter.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <unordered_map>
+
+namespace bolide {
+
+// A graph, which values each node is the last to read, and the programs of its bodies.
+struct Interpreter::Program {
+  struct Step {
+    NodeId node = -1;
+    const Generic* op = nullptr;
+    std::unique_ptr<PreparedOp> prepared;
+    std::vector<ValueId> last;    // of values that nothing reads afterwards
+    std::vector<size_t> results;  // of each of the node's outputs: which of the graph's it is; empty: none is
+    std::vector<std::unique_ptr<Program>> bodies;
+  };
+  const Graph* graph = nullptr;
+  std::vector<ValueId> inputs;
+  std::vector<Step> steps;
+
+  static Result<std::unique_ptr<PreparedOp>> prepare(const Graph& graph, const Node& node, const Generic& op,
+                                                     const PrepareSettings& settings) {
+    if (op.def->prepare == nullptr) return std::unique_ptr<PreparedOp>();
+    std::vector<const AnyValue*> constants;
+    for (const ValueId id : node.in) constants.push_back(id == kNoValue ? nullptr : graph.value(id).constant.get());
+    return op.def->prepare({.attributes = *op.attributes,
+                            .version = op.version,
+                            .constants = constants,
+                            .outputs = node.out.size(),
+                            .device = settings.device,
+                            .workers = settings.workers,
+                            .compute = settings.compute});
+  }
+
+  static Result<std::unique_ptr<Program>> make(const Graph& graph, const PrepareSettings* settings) {
+    auto program = std::make_unique<Program>();
+    program->graph = &graph;
+    std::vector<size_t> last(graph.value_count(), SIZE_MAX);
+    for (size_t i = 0; i < graph.value_count(); ++i)
+      if (graph.value(static_cast<ValueId>(i)).kind == ValueKind::kInput)
+        program->inputs.push_back(static_cast<ValueId>(i));
+    for (const NodeId id : graph.order()) {
+      const Node& node = graph.node(id);
+      Step step;
+      step.node = id;
+      step.op = std::get_if<Generic>(&node.op);
+      if (step.op == nullptr)
+        return error(Code::kInternal, fmt::format("{}: {} is no general op", node.name, op_name(node.op)));
+      if (settings != nullptr) {
+        auto prepared = prepare(graph, node, *step.op, *settings);
+        if (!prepared) return std::move(prepared).error().context(named(node, *step.op));
+        step.prepared = *std::move(prepared);
+      }
+      const auto use = [&](ValueId value) {
+        if (value != kNoValue) last[static_cast<size_t>(value)] = program->steps.size();
+      };
+      for (const ValueId value : node.in) use(value);
+      for (const ValueId value : node.out) use(value);
+      for (const Body& body : node.bodies) {
+        for (const ValueId value : body.captures) use(value);
+        BOLIDE_TRY(auto inside, make(*body.graph, settings));
+        step.bodies.push_back(std::move(inside));
+      }
+      program->steps.push_back(std::move(step));
+    }
+    for (const Output& output : graph.outputs()) last[static_cast<size_t>(output.value)] = SIZE_MAX;
+    for (size_t i = 0; i < last.size(); ++i)
+      if (last[i] != SIZE_MAX) program->steps[last[i]].last.push_back(static_cast<ValueId>(i));
+    std::unordered_map<ValueId, size_t> results;
+    for (size_t i = 0; i < graph.outputs().size(); ++i) results.emplace(graph.outputs()[i].value, i);
+    for (Step& step : program->steps) {
+      const std::vector<ValueId>& out = graph.node(step.node).out;
+      for (size_t i = 0; i < out.size(); ++i) {
+        const auto it = results.find(out[i]);
+        if (it == results.end()) continue;
+        step.results.resize(out.size(), SIZE_MAX);
+        step.results[i] = it->second;
+      }
+    }
+    return program;
+  }
+
+  static Result<> run_step(const Step& step, RunContext& context) {
+    if (step.prepared != nullptr) {
+      BOLIDE_TRY(const bool ran, step.prepared->run(context));
+      if (ran) return {};
+    }
+    return step.op->def->run(context);
+  }
+
+  static std::string named(const Node& node, const Generic& op) {
+    return fmt::format("node {:.200} ({})", node.name, op.def->name);
+  }
+
+  // Of a node of this program's graph or of a body's; null: nothing, or no such node.
+  const PreparedOp* prepared(const Graph& of, NodeId node) const {
+    for (const Step& step : steps) {
+      if (graph == &of && step.node == node) return step.prepared.get();
+      for (const auto& body : step.bodies)
+        if (const PreparedOp* found = body->prepared(of, node)) return found;
+    }
+    return nullptr;
+  }
+
+  struct Machine {
+    Workers& workers;
+    TensorPool& pool;
+    const GeneralObserver* observer;
+  };
+
+  Result<std::vector<AnyValue>> run(std::vector<AnyValue> given, const Machine& machine,
+                                    std::span<const OutputMemory> memories) const {
+    if (given.size() != inputs.size())
+      return error(Code::kInvalid, fmt::format("{} inputs for a graph of {}", given.size(), inputs.size()));
+    std::vector<AnyValue> values(graph->value_count());
+    for (size_t i = 0; i < given.size(); ++i) values[static_cast<size_t>(inputs[i])] = std::move(given[i]);
+    const auto value_of = [&](ValueId id) -> const AnyValue* {
+      const Value& value = graph->value(id);
+      return value.kind == ValueKind::kConstant ? value.constant.get() : &values[static_cast<size_t>(id)];
+    };
+    std::vector<const AnyValue*> in;
+    std::vector<AnyValue> out;
+    std::vector<OutputMemory> wanted;
+    for (const Step& step : steps) {
+      const Node& node = graph->node(step.node);
+      in.clear();
+      for (const ValueId id : node.in) in.push_back(id == kNoValue ? nullptr : value_of(id));
+      out.assign(node.out.size(), {});
+      const auto run_body = [&](std::string_view attribute,
+                                std::vector<AnyValue> body_inputs) -> Result<std::vector<AnyValue>> {
+        for (size_t i = 0; i < node.bodies.size(); ++i) {
+          if (node.bodies[i].attribute != attribute) continue;
+          for (const ValueId id : node.bodies[i].captures) body_inputs.push_back(*value_of(id));
+          return step.bodies[i]->run(std::move(body_inputs), machine, {});
+        }
+        return error(Code::kNotFound, fmt::format("has no graph {}", attribute));
+      };
+      wanted.clear();
+      if (!memories.empty())
+        for (const size_t result : step.results)
+          wanted.push_back(result == SIZE_MAX ? OutputMemory{} : memories[result]);
+      RunContext context(*step.op->attributes, step.op->version, in, out, machine.workers, machine.pool, run_body,
+                         step.op->def->state, wanted);
+      const auto start = std::chrono::steady_clock::now();
+      if (auto done = run_step(step, context); !done) return std::move(done).error().context(named(node, *step.op));
+      if (machine.observer != nullptr)
+        (*machine.observer)(*graph, step.node, in, out,
+                            std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+      for (size_t i = 0; i < out.size(); ++i) values[static_cast<size_t>(node.out[i])] = std::move(out[i]);
+      for (const ValueId id : step.last) values[static_cast<size_t>(id)] = {};
+    }
+    std::vector<AnyValue> results;
+    for (const Output& output : graph->outputs()) results.push_back(*value_of(output.value));
+    return results;
+  }
+};
+
+Interpreter::Interpreter(std::unique_ptr<Program> program) : program_(std::move(program)) {}
+Interpreter::Interpreter(Interpreter&&) noexcept = default;
+Interpreter& Interpreter::operator=(Interpreter&&) noexcept = default;
+Interpreter::~Interpreter() = default;
+
+Result<Interpreter> Interpreter::make(const Graph& graph, const PrepareSettings* settings) {
+  BOLIDE_TRY(auto program, Program::make(graph, settings));
+  return Interpreter(std::move(program));
+}
+
+Result<std::vector<AnyValue>> Interpreter::run(std::vector<AnyValue> inputs, Workers& workers, TensorPool& pool,
+                                               const GeneralObserver* observer,
+                                               std::span<const OutputMemory> memories) const {
+  BOLIDE_CHECK(memories.empty() || memories.size() == program_->graph->outputs().size(), "{} memories",
+               memories.size());
+  return program_->run(std::move(inputs), {workers, pool, observer}, memories);
+}
+
+const PreparedOp* Interpreter::prepared(const Graph& graph, NodeId node) const {
+  return program_->prepared(graph, node);
+}
+
+}  // namespace bolide

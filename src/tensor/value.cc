@@ -1,0 +1,90 @@
+#include "tensor/value.h"
+
+#include <fmt/format.h>
+
+#include <new>
+
+#include "base/bytes.h"
+
+namespace bolide {
+namespace {
+
+constexpr size_t kAlignment = 64;
+
+class HeapPool final : public TensorPool {
+ public:
+  Result<std::shared_ptr<std::byte>> take(size_t bytes) override {
+    auto* data =
+        static_cast<std::byte*>(::operator new(bytes == 0 ? 1 : bytes, std::align_val_t{kAlignment}, std::nothrow));
+    if (data == nullptr) return error(Code::kOutOfMemory, fmt::format("no memory for a tensor of {} bytes", bytes));
+    return std::shared_ptr<std::byte>(data, [](std::byte* p) { ::operator delete(p, std::align_val_t{kAlignment}); });
+  }
+};
+
+}  // namespace
+
+size_t element_bytes(DType dtype) {
+  const int bits = bits_of(dtype);
+  return bits == 0 ? 0 : bits < 8 ? 1 : static_cast<size_t>(bits) / 8;
+}
+
+TensorPool& heap_pool() {
+  static HeapPool pool;
+  return pool;
+}
+
+Result<Tensor> Tensor::make(DType dtype, const Shape& shape, TensorPool& pool) {
+  uint64_t bytes = dtype == DType::kString ? sizeof(std::string) : element_bytes(dtype);
+  bool empty = false, beyond = false;
+  for (const int64_t dim : shape.span()) {
+    if (dim < 0) return error(Code::kInvalid, fmt::format("a tensor of shape {}", to_string(shape)));
+    empty = empty || dim == 0;
+    beyond = beyond || (dim > 0 && mul_overflows(bytes, static_cast<uint64_t>(dim), &bytes)) || bytes > kBytesMax;
+  }
+  if (beyond && !empty)
+    return error(Code::kOutOfMemory, fmt::format("a tensor {}{} is too large", to_string(dtype), to_string(shape)));
+  Tensor tensor;
+  tensor.dtype_ = dtype;
+  tensor.shape_ = shape;
+  tensor.elements_ = empty ? 0 : shape.elements();
+  tensor.writable_ = true;
+  if (dtype == DType::kString) {
+    tensor.owner_ = std::make_shared<std::vector<std::string>>(static_cast<size_t>(tensor.elements_));
+    return tensor;
+  }
+  BOLIDE_TRY(std::shared_ptr<std::byte> memory, pool.take(empty ? 0 : bytes));
+  tensor.data_ = memory.get();
+  tensor.owner_ = std::move(memory);
+  return tensor;
+}
+
+Tensor Tensor::over(std::shared_ptr<const void> owner, const std::byte* data, DType dtype, const Shape& shape) {
+  Tensor tensor;
+  tensor.owner_ = std::move(owner);
+  tensor.data_ = data;
+  tensor.dtype_ = dtype;
+  tensor.shape_ = shape;
+  tensor.elements_ = shape.elements();
+  return tensor;
+}
+
+Tensor Tensor::strings(const Shape& shape, std::vector<std::string> values) {
+  BOLIDE_CHECK(static_cast<int64_t>(values.size()) == shape.elements(), "{} strings for {}", values.size(),
+               to_string(shape));
+  Tensor tensor;
+  tensor.dtype_ = DType::kString;
+  tensor.shape_ = shape;
+  tensor.elements_ = shape.elements();
+  tensor.writable_ = true;
+  tensor.owner_ = std::make_shared<std::vector<std::string>>(std::move(values));
+  return tensor;
+}
+
+Tensor Tensor::reshaped(const Shape& shape) const {
+  BOLIDE_CHECK(shape.elements() == elements_, "{} as {}", to_string(shape_), to_string(shape));
+  Tensor tensor = *this;
+  tensor.shape_ = shape;
+  return tensor;
+}
+
+}  // namespace bolide

@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+"""Runs ONNX models in Bolide and in ONNX Runtime on the same random inputs: differences of outputs, and times.
+
+usage: tools/onnx_against_ort.py BOLIDE FOLDER [--threads N] [--rounds N] [--repeat N] [--seed N] [--steps N]
+                                 [--output FILE] [--note TEXT]
+
+FOLDER has *.onnx files; for models that are known here inputs are drawn from what they are made for (KNOWN), for others
+floats are normal and integers 0 or 1. A model with an input and an output that carry a state (CARRIED) is run for
+--steps chunks in both, each on its own state, and compared at every step.
+Times: --rounds rounds alternate between the two, each --repeat runs after two that are not counted, on the same threads;
+the median of all runs of a kind is shown, with the rounds' lowest and highest medians in the JSON.
+Needs numpy and onnxruntime.
+"""
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+import onnxruntime
+
+DTYPES = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16,
+          "tensor(int64)": np.int64, "tensor(int32)": np.int32, "tensor(uint8)": np.uint8, "tensor(bool)": np.bool_}
+
+# By the beginning of the file's name: input > how its values are made.
+KNOWN = {
+    "silero-vad": {
+        "input": lambda random: (0.1 * random.standard_normal((1, 576))).astype(np.float32),  # 64 of context and 512
+        "sr": lambda random: np.array(16000, np.int64),
+        "state": lambda random: np.zeros((2, 1, 128), np.float32),
+    },
+    "ultraface": {"input": lambda random: random.uniform(-1, 1, (1, 3, 240, 320)).astype(np.float32)},
+    "magika": {"bytes": lambda random: random.integers(0, 257, (1, 2048)).astype(np.int32)},
+}
+CARRIED = {"silero-vad": ("state", "stateN")}
+
+
+def known(table, name):
+    return next((value for key, value in table.items() if name.startswith(key)), None)
+
+
+def make_inputs(session, name, random):
+    makers = known(KNOWN, name) or {}
+    inputs = {}
+    for port in session.get_inputs():
+        if port.name in makers:
+            inputs[port.name] = makers[port.name](random)
+            continue
+        shape = [dim if isinstance(dim, int) else 1 for dim in port.shape]
+        dtype = DTYPES.get(port.type)
+        if dtype is None:
+            sys.exit(f"{name}: input {port.name} is {port.type}: add it to KNOWN")
+        values = random.standard_normal(shape) if np.issubdtype(dtype, np.floating) else random.integers(0, 2, shape)
+        inputs[port.name] = np.asarray(values).astype(dtype)
+    return inputs
+
+
+class Bolide:
+    def __init__(self, program, model, threads, scratch):
+        self.program, self.model, self.threads, self.scratch = program, model, threads, scratch
+
+    def call(self, command, inputs, *words):
+        file = self.scratch / "inputs.npz"
+        np.savez(file, **inputs)
+        given = [word for name in inputs for word in ("--input", f"{name}={file}")]
+        done = subprocess.run([self.program, command, self.model, *given, "--threads", str(self.threads), "--json", *words],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        if done.returncode != 0:
+            sys.exit(f"{command} {self.model}: {done.stderr.strip()}")
+        return json.loads(done.stdout)
+
+    def run(self, inputs):
+        file = self.scratch / "outputs.npz"
+        self.call("run", inputs, "--output", file)
+        with np.load(file) as arrays:
+            return {name: arrays[name] for name in arrays.files}
+
+    def bench(self, inputs, repeat):
+        return self.call("bench", inputs, "--repeat", str(repeat))
+
+
+def difference(got, want):
+    if got.shape != want.shape or got.dtype != want.dtype:
+        sys.exit(f"{got.dtype}{list(got.shape)} and {want.dtype}{list(want.shape)}")
+    a, b = got.astype(np.float64), want.astype(np.float64)
+    norm = np.linalg.norm(b)
+    return {"max_abs": float(np.max(np.abs(a - b), initial=0)),
+            "relative_l2": float(np.linalg.norm(a - b) / norm) if norm > 0 else float(np.linalg.norm(a)),
+            "max_of_reference": float(np.max(np.abs(b), initial=0))}
+
+
+def worst(differences):
+    return {key: max(one[key] for one in differences) for key in differences[0]}
+
+
+def compare(bolide, session, name, random, steps):
+    """Differences by output: of one run, or the worst of some chunks, each side on its own state."""
+    names = [port.name for port in session.get_outputs()]
+    carried = known(CARRIED, name)
+    mine = theirs = None
+    by_step = []
+    for _ in range(steps if carried else 1):
+        inputs = make_inputs(session, name, random)
+        for_bolide, for_ort = dict(inputs), dict(inputs)
+        if carried and mine is not None:
+            for_bolide[carried[0]], for_ort[carried[0]] = mine[carried[1]], theirs[carried[1]]
+        mine, theirs = bolide.run(for_bolide), dict(zip(names, session.run(None, for_ort)))
+        by_step.append({key: difference(mine[key], theirs[key]) for key in names})
+    return by_step, {key: worst([step[key] for step in by_step]) for key in names}
+
+
+def measure(bolide, session, inputs, rounds, repeat):
+    mine, theirs = [], []
+    for _ in range(rounds):
+        mine.append(bolide.bench(inputs, repeat))
+        runs = []
+        for i in range(repeat + 2):
+            start = time.perf_counter()
+            session.run(None, inputs)
+            if i >= 2:
+                runs.append((time.perf_counter() - start) * 1e3)
+        theirs.append(statistics.median(runs))
+    medians = [one["latency_ms"]["median"] for one in mine]
+
+    def spread(values):
+        return {"median": statistics.median(values), "min": min(values), "max": max(values)}
+    return mine[0], spread(medians), spread(theirs)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("bolide", type=pathlib.Path)
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--repeat", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--steps", type=int, default=16)
+    parser.add_argument("--output", type=pathlib.Path)
+    parser.add_argument("--note", default="")
+    arguments = parser.parse_args()
+    models = sorted(arguments.folder.glob("*.onnx"))
+    if not models:
+        sys.exit(f"{arguments.folder} has no .onnx files")
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = arguments.threads
+    options.log_severity_level = 3  # errors alone: old exporters' files make hundreds of warnings
+    report = {"date": datetime.date.today().isoformat(), "onnxruntime": onnxruntime.__version__, "note": arguments.note,
+              "threads": arguments.threads, "seed": arguments.seed, "load_average_before": os.getloadavg()[0],
+              "rounds": arguments.rounds, "repeat": arguments.repeat, "models": {}}
+    print("| model | output | max abs | of at most | relative L2 | Bolide ms | ONNX Runtime ms |\n|---|---|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as folder:
+        for model in models:
+            random = np.random.default_rng(arguments.seed)
+            session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+            bolide = Bolide(arguments.bolide, model, arguments.threads, pathlib.Path(folder))
+            steps, outputs = compare(bolide, session, model.stem, random, arguments.steps)
+            machine, mine, theirs = measure(bolide, session, make_inputs(session, model.stem, random), arguments.rounds,
+                                            arguments.repeat)
+            report.update(machine=machine["machine"], isa=machine["isa"])
+            report["models"][model.stem] = {"outputs": outputs, "steps": steps if len(steps) > 1 else None,
+                                            "bolide_ms": mine, "onnxruntime_ms": theirs}
+            for name, one in outputs.items():
+                chunks = f" ({len(steps)} chunks)" if len(steps) > 1 else ""
+                print(f"| {model.stem}{chunks} | {name} | {one['max_abs']:.2e} | {one['max_of_reference']:.3g} | "
+                      f"{one['relative_l2']:.2e} | {mine['median']:.2f} | {theirs['median']:.2f} |", flush=True)
+    report["load_average_after"] = os.getloadavg()[0]
+    if arguments.output:
+        arguments.output.write_text(json.dumps(report, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
