@@ -321,8 +321,9 @@ __device__ __forceinline__ void gemv_body(const GemvChain<Shape::kMost>& chain) 
   }
 }
 
+// One block a multiprocessor at least: left to itself, the compiler saves registers for two and spills.
 template <class Shape>
-__global__ void __launch_bounds__(Shape::kThreads) gemv_kernel(const __grid_constant__ GemvChain<1> chain) {
+__global__ void __launch_bounds__(Shape::kThreads, 1) gemv_kernel(const __grid_constant__ GemvChain<1> chain) {
   gemv_body<Shape>(chain);
 }
 // As many registers as leave room for a block of attention of four warps (decode_shape.h).
