@@ -36,15 +36,16 @@ std::atomic<const CudaStream*>& waiting_of(int gpu) {
 // Up to here a kernel copies.
 constexpr size_t kSmallCopy = 64 << 10;
 
-// Where a kernel finds memory, or null if it cannot: the host's, unless it is pinned.
-void* reached(const void* memory) {
+// Where a kernel of the GPU finds memory, or null if it cannot: another GPU's, and the host's unless it is pinned.
+void* reached(const void* memory, int gpu, bool* on_host) {
   cudaPointerAttributes attributes{};
   if (cudaPointerGetAttributes(&attributes, memory) != cudaSuccess) {
     cudaGetLastError();  // forgotten
     return nullptr;
   }
-  return attributes.type == cudaMemoryTypeHost || attributes.type == cudaMemoryTypeDevice ? attributes.devicePointer
-                                                                                          : nullptr;
+  *on_host = attributes.type == cudaMemoryTypeHost;
+  const bool here = attributes.type == cudaMemoryTypeDevice && attributes.device == gpu;
+  return *on_host || here ? attributes.devicePointer : nullptr;
 }
 
 }  // namespace
@@ -90,9 +91,13 @@ Result<> CudaStream::copy(TensorView dst, TensorView src) {
                to_string(src.shape));
   BOLIDE_TRY(state_->enter());
   const size_t bytes = static_cast<size_t>(src.rows()) * row_bytes(src.dtype, src.quant, src.cols());
-  if (bytes <= kSmallCopy)
-    if (void *const to = reached(dst.data), *const from = reached(src.data); to != nullptr && from != nullptr)
-      return state_->check(small_copy(stream_, to, from, bytes), "small_copy");
+  if (bytes <= kSmallCopy) {
+    bool to_host = false, from_host = false;
+    void* const to = reached(dst.data, state_->index(), &to_host);
+    const void* const from = reached(src.data, state_->index(), &from_host);
+    if (to != nullptr && from != nullptr)
+      return state_->check(small_copy(stream_, to, from, bytes, !to_host), "small_copy");
+  }
   return state_->check(cudaMemcpyAsync(dst.data, src.data, bytes, cudaMemcpyDefault, stream_), "cudaMemcpyAsync");
 }
 

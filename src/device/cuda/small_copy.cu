@@ -12,29 +12,31 @@ namespace {
 constexpr int kThreads = 256;
 
 template <class T>
-__global__ void __launch_bounds__(kThreads) copy_all(T* to, const T* from, size_t count) {
+__global__ void __launch_bounds__(kThreads) copy_all(T* to, const T* from, size_t count, bool fenced) {
   const size_t i = static_cast<size_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (i < count) to[i] = __ldcv(from + i);
+  if (i >= count) return;
+  to[i] = __ldcv(from + i);
+  if (fenced) __threadfence();
 }
 
 template <class T>
-int copy_as(CUstream_st* stream, void* to, const void* from, size_t bytes) {
+int copy_as(CUstream_st* stream, void* to, const void* from, size_t bytes, bool fenced) {
   const size_t count = bytes / sizeof(T), blocks = (count + kThreads - 1) / kThreads;
-  copy_all<T>
-      <<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(static_cast<T*>(to), static_cast<const T*>(from), count);
+  copy_all<T><<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(static_cast<T*>(to), static_cast<const T*>(from),
+                                                                      count, fenced);
   return static_cast<int>(cudaGetLastError());
 }
 
 }  // namespace
 
-int small_copy(CUstream_st* stream, void* to, const void* from, size_t bytes) {
+int small_copy(CUstream_st* stream, void* to, const void* from, size_t bytes, bool fenced) {
   if (bytes == 0) return 0;
   const auto aligned = [&](size_t to_what) {
     return (reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from) | bytes) % to_what == 0;
   };
-  if (aligned(sizeof(uint4))) return copy_as<uint4>(stream, to, from, bytes);
-  if (aligned(sizeof(uint32_t))) return copy_as<uint32_t>(stream, to, from, bytes);
-  return copy_as<unsigned char>(stream, to, from, bytes);
+  if (aligned(sizeof(uint4))) return copy_as<uint4>(stream, to, from, bytes, fenced);
+  if (aligned(sizeof(uint32_t))) return copy_as<uint32_t>(stream, to, from, bytes, fenced);
+  return copy_as<unsigned char>(stream, to, from, bytes, fenced);
 }
 
 }  // namespace bolide
