@@ -170,5 +170,31 @@ TEST(PreparedPools, EqualTheirRows) {
   }
 }
 
+TEST(PreparedMoves, EqualTheirRows) {
+  Drawing draw;
+  const std::vector<std::vector<int64_t>> perms = {{0, 2, 3, 1}, {0, 3, 1, 2}, {1, 0},
+                                                   {2, 3, 0, 1}, {0, 2, 1},    {0, 1, 3, 2}};
+  for (int round = 0; round < 60; ++round) {
+    const std::vector<int64_t>& perm = perms[static_cast<size_t>(round) % perms.size()];
+    Shape shape;
+    for (size_t i = 0; i < perm.size(); ++i) shape.dims[static_cast<size_t>(shape.rank++)] = draw.number(1, 40);
+    for (const Isa isa : levels())
+      ASSERT_TRUE(compare("", "Transpose", 13, {draw.tensor(shape)}, {{"perm", perm}}, {}, isa));
+    const int axis = static_cast<int>(draw.number(0, shape.rank - 1));
+    std::vector<Tensor> parts;
+    for (int64_t k = draw.number(2, 4); k > 0; --k) {
+      shape[axis] = draw.number(0, 30);
+      parts.push_back(draw.tensor(shape));
+    }
+    const int64_t given = draw.number(0, 1) == 0 ? axis : axis - shape.rank;
+    for (const Isa isa : levels()) ASSERT_TRUE(compare("", "Concat", 13, parts, {{"axis", given}}, {}, isa));
+    ASSERT_FALSE(HasFailure());
+  }
+  // No two runs of axes: the row does it.
+  for (const Isa isa : levels())
+    EXPECT_FALSE(
+        compare("", "Transpose", 13, {draw.tensor({2, 3, 4})}, {{"perm", std::vector<int64_t>{2, 1, 0}}}, {}, isa));
+}
+
 }  // namespace
 }  // namespace bolide
