@@ -265,14 +265,20 @@ constexpr OpDef kOps[] = {
     {kMicrosoft, "RotaryEmbedding", 1, run_microsoft_rotary_embedding},
     {kMicrosoft, "MatMulNBits", 1, run_matmul_nbits},
     {kMicrosoft, "DynamicQuantizeMatMul", 1, run_dynamic_quantize_matmul},
-    {.domain = kMicrosoft, .name = "MatMulIntegerToFloat", .run = run_matmul_integer_to_float, .prepare = prepare_matmul_integer_to_float},
+    {.domain = kMicrosoft,
+     .name = "MatMulIntegerToFloat",
+     .run = run_matmul_integer_to_float,
+     .prepare = prepare_matmul_integer_to_float},
     {kMicrosoft, "QGemm", 1, run_qgemm},
     {.domain = kMicrosoft, .name = "QLinearAdd", .run = run_qlinear_add, .prepare = prepare_qlinear_add},
     {kMicrosoft, "QLinearMul", 1, run_qlinear_mul},
     {kMicrosoft, "QLinearConcat", 1, run_qlinear_concat},
     {kMicrosoft, "QLinearSigmoid", 1, run_qlinear_sigmoid},
     {kMicrosoft, "QLinearLeakyRelu", 1, run_qlinear_leaky_relu},
-    {.domain = kMicrosoft, .name = "QLinearGlobalAveragePool", .run = run_qlinear_global_average_pool, .prepare = prepare_qlinear_global_average_pool},
+    {.domain = kMicrosoft,
+     .name = "QLinearGlobalAveragePool",
+     .run = run_qlinear_global_average_pool,
+     .prepare = prepare_qlinear_global_average_pool},
 };
 
 }  // namespace

@@ -261,7 +261,8 @@ Facts FactsTable::infer(const Node& node, const Generic& op, size_t output) {
   }
   if (among(name, {"Resize", "Upsample", "Pad", "Tile", "DepthToSpace", "SpaceToDepth"})) return resized(node, op);
   if (output > 0) return to;
-  if ((op.def->domain == "bolide" && name.starts_with("Q")) || name.starts_with("QLinear") || name.starts_with("MatMulInteger"))
+  if ((op.def->domain == "bolide" && name.starts_with("Q")) || name.starts_with("QLinear") ||
+      name.starts_with("MatMulInteger"))
     return quantised(node, op);
   to.dtype = x.dtype;
   if (is_like_input(name)) {
