@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -24,6 +25,7 @@ struct NetworkSettings {
   int threads = 0;                    // of a session; 0: the cores this cgroup may use
   bool prepare = true;                // false: every node runs its reference kernel
   DType compute = DType::kF32;        // bf16: products of f32 may round what they multiply to it
+  std::optional<Isa> isa;             // no kernels above this level; empty: the best there is
   bool trust_names = true;            // passes take dims of one name for equal; inputs of which that is untrue are
                                       // answered by the model opened once more
   std::set<std::string> skip_passes;  // general_passes() that are left out; "all": every one
@@ -82,7 +84,8 @@ Result<ShapeRange> parse_shape_range(std::string_view text, std::span<const Onnx
 class NetworkSession {
  public:
   // threads: 0: the cores this cgroup may use.
-  static Result<NetworkSession> make(std::shared_ptr<const NetworkModel> model, int threads);
+  static Result<NetworkSession> make(std::shared_ptr<const NetworkModel> model, int threads,
+                                     std::optional<Isa> isa = std::nullopt);
   // A model with the one session that uses it.
   static Result<NetworkSession> open(const std::filesystem::path& path, const NetworkSettings& options);
 

@@ -30,12 +30,21 @@ struct CompareFlags {
   std::string path, against;
   std::vector<std::string> inputs, shapes, dims;
   int32_t threads = 0, seed = 0;
+  std::string dtype = "auto", isa;
   bool json = false;
 };
 
 constexpr Option<CompareFlags> kOptions[] = {
     {"against", &CompareFlags::against, {}, "the .onnx file to compare with; empty: MODEL itself without graph passes"},
     {"threads", &CompareFlags::threads, {.min = 0, .max = 1024}, "threads; 0: the cores this cgroup may use"},
+    {"dtype",
+     &CompareFlags::dtype,
+     {.choices = "auto|f32|bf16"},
+     "what products of f32 are multiplied in, by MODEL, not by what it is compared with"},
+    {"isa",
+     &CompareFlags::isa,
+     {.choices = "|scalar|avx2|avx512|vnni|amx"},
+     "MODEL uses no instruction set above this one; empty: the best there is"},
     {"seed", &CompareFlags::seed, {.min = 0}, "of random inputs"},
     {"json", &CompareFlags::json, {}, "one JSON object on standard output, with all nodes"},
 };
@@ -90,15 +99,17 @@ void print_text(const NetworkComparison& comparison, const std::string& against)
 }
 
 Result<> compare(const CompareFlags& flags) {
-  BOLIDE_TRY(NetworkSession network, NetworkSession::open(flags.path, {.threads = flags.threads}));
+  NetworkFlags given;
+  given.path = flags.path, given.inputs = flags.inputs, given.shapes = flags.shapes, given.dims = flags.dims;
+  given.seed = static_cast<uint64_t>(flags.seed);
+  given.threads = flags.threads, given.dtype = flags.dtype, given.isa = flags.isa;
+  BOLIDE_TRY(const NetworkSettings settings, network_settings(given));
+  BOLIDE_TRY(NetworkSession network, NetworkSession::open(flags.path, settings));
   const auto open_reference = [&]() -> Result<NetworkSession> {
     if (!flags.against.empty()) return NetworkSession::open(flags.against, {.threads = flags.threads});
     return NetworkSession::open(flags.path, {.threads = 1, .prepare = false, .skip_passes = {"all"}});
   };
   BOLIDE_TRY(NetworkSession reference, open_reference());
-  NetworkFlags given;
-  given.path = flags.path, given.inputs = flags.inputs, given.shapes = flags.shapes, given.dims = flags.dims;
-  given.seed = static_cast<uint64_t>(flags.seed);
   BOLIDE_TRY(const std::vector<AnyValue> inputs, network_inputs(network, given, true));
   BOLIDE_TRY(const NetworkComparison comparison, compare_networks(network, reference, inputs));
   const std::string against = flags.against.empty() ? "itself without graph passes, on one thread" : flags.against;

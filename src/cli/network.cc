@@ -115,6 +115,18 @@ std::string shape_text(const AnyValue& value) {
   return "none";
 }
 
+Result<NetworkSettings> network_settings(const NetworkFlags& flags) {
+  NetworkSettings settings{.threads = flags.threads, .skip_passes = split_names(flags.skip_passes)};
+  if (flags.dtype == "bf16")
+    settings.compute = DType::kBF16;
+  else if (flags.dtype != "auto" && flags.dtype != "f32")
+    return error(Code::kInvalid, fmt::format("--dtype {}: an ONNX model is computed in f32 or bf16", flags.dtype));
+  if (!flags.isa.empty()) {
+    BOLIDE_TRY(settings.isa, parse_isa(flags.isa));
+  }
+  return settings;
+}
+
 std::string shortened(std::string_view name) {
   constexpr size_t kMost = 56;
   if (name.size() <= kMost) return std::string(name);
@@ -122,8 +134,8 @@ std::string shortened(std::string_view name) {
 }
 
 Result<NetworkSession> open_network(const NetworkFlags& flags) {
-  BOLIDE_TRY(NetworkSession network, NetworkSession::open(flags.path, {.threads = flags.threads,
-                                                                       .skip_passes = split_names(flags.skip_passes)}));
+  BOLIDE_TRY(const NetworkSettings settings, network_settings(flags));
+  BOLIDE_TRY(NetworkSession network, NetworkSession::open(flags.path, settings));
   BOLIDE_TRY(check_dims(network, flags));
   std::vector<DimBuckets> buckets;
   for (const std::string& flag : flags.buckets) {

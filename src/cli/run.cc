@@ -313,6 +313,8 @@ Result<> run(const CLI::App& app, const RunFlags& flags) {
                         .output = flags.output,
                         .threads = flags.model.threads,
                         .skip_passes = flags.model.skip_passes,
+                        .dtype = flags.model.dtype,
+                        .isa = flags.model.isa,
                         .json = flags.json});
   if (app.count("--input") + app.count("--output") + app.count("--profile-shape") + app.count("--bucket") > 0)
     return error(Code::kInvalid,

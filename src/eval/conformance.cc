@@ -156,7 +156,9 @@ Result<> run_case(Found& found, Workers& workers, const std::set<std::string>& s
   note_ops(program.graph, ops);
   found.of.ops.assign(ops.begin(), ops.end());
   BOLIDE_TRY(run_passes(program, workers, skip));
-  BOLIDE_TRY(const Interpreter interpreter, Interpreter::make(program.graph));
+  BOLIDE_TRY(const auto device, make_cpu_device(1, std::nullopt));
+  const PrepareSettings settings{.device = device->info(), .workers = workers};
+  BOLIDE_TRY(const Interpreter interpreter, Interpreter::make_and_drop(program.graph, settings));
   if (found.folder.empty()) {
     BOLIDE_TRY(std::vector<AnyValue> inputs, ramp_of(program));
     const fs::path output = found.model.parent_path() / (found.model.stem().string() + "_output_0.pb");
