@@ -113,17 +113,17 @@ class Builder {
 };
 
 TEST(FuseQuantised, ConvolutionsWithTheirSum) {
-  Builder b;
-  const ValueId x = b.rounded(b.input({1, 3, 9, 9}), 0.03f);
-  ValueId y = b.op("Conv", {x, b.weights({20, 3, 3, 3}, 0, 0.01f), b.bias(20, 0.03f * 0.01f)});
-  y = b.rounded(b.op("Relu", {y}), 0.05f, DType::kU8, 3);
-  const ValueId shortcut = b.rounded(b.op("Conv", {y, b.weights({24, 20, 1, 1}, 0, 0.01f)}), 0.1f);
-  ValueId z = b.op("Conv", {y, b.weights({24, 20, 3, 3}, 0, 0.01f)}, {{"pads", std::vector<int64_t>{1, 1, 1, 1}}});
-  z = b.op("Add", {b.rounded(z, 0.2f), shortcut});
-  z = b.rounded(b.op("Relu", {z}), 0.2f, DType::kU8, 0);
-  z = b.rounded(b.op("MaxPool", {z}, {{"kernel_shape", std::vector<int64_t>{2, 2}}}), 0.2f, DType::kU8, 0);
+  Builder b;  // scales whose ratios are far from simple ones: no value lies in the middle between two codes
+  const ValueId x = b.rounded(b.input({1, 3, 9, 9}), 0.0317f);
+  ValueId y = b.op("Conv", {x, b.weights({20, 3, 3, 3}, 0, 0.0113f), b.bias(20, 0.0317f * 0.0113f)});
+  y = b.rounded(b.op("Relu", {y}), 0.0523f, DType::kU8, 3);
+  const ValueId shortcut = b.rounded(b.op("Conv", {y, b.weights({24, 20, 1, 1}, 0, 0.0113f)}), 0.1097f);
+  ValueId z = b.op("Conv", {y, b.weights({24, 20, 3, 3}, 0, 0.0113f)}, {{"pads", std::vector<int64_t>{1, 1, 1, 1}}});
+  z = b.op("Add", {b.rounded(z, 0.2171f), shortcut});
+  z = b.rounded(b.op("Relu", {z}), 0.2171f, DType::kU8, 0);
+  z = b.rounded(b.op("MaxPool", {z}, {{"kernel_shape", std::vector<int64_t>{2, 2}}}), 0.2171f, DType::kU8, 0);
   b.graph.add_output("y", z);
-  auto left = b.check(0.2);
+  auto left = b.check(0.2171);
   EXPECT_EQ(left["QConv"], 3);
   EXPECT_EQ(left["QMaxPool"], 1);
   EXPECT_EQ(left["Transpose"], 1);
