@@ -60,7 +60,11 @@ Result<std::vector<PassRecord>> run_passes(OnnxProgram& program, Workers& worker
   return run_general_passes(program.graph, inputs, workers, names, after);
 }
 
-bool is_network(const std::filesystem::path& path) { return path.extension() == ".onnx"; }
+bool is_network(const std::filesystem::path& path) {
+  std::string ending = path.extension().string();
+  for (char& c : ending) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return ending == ".onnx";
+}
 
 std::string to_string(const OnnxType& type) {
   switch (type.kind) {
@@ -85,6 +89,7 @@ Result<std::shared_ptr<const NetworkModel>> NetworkModel::open(const std::filesy
                                                                const NetworkSettings& options) {
   const auto start = std::chrono::steady_clock::now();
   const std::shared_ptr<NetworkModel> model(new NetworkModel);
+  model->path_ = path;
   BOLIDE_TRY(model->program_, open_onnx(path, options.added));
   BOLIDE_TRY(const auto device, make_cpu_device(options.threads, std::nullopt));
   BOLIDE_TRY(const auto stream, device->make_stream());
@@ -151,6 +156,13 @@ Result<NetworkSession> NetworkSession::open(const std::filesystem::path& path, c
 
 Result<std::vector<AnyValue>> NetworkSession::run(std::vector<AnyValue> given, const GeneralObserver* observer,
                                                   std::span<const OutputMemory> memories) {
+  auto results = run_checked(std::move(given), observer, memories);
+  if (!results) return std::move(results).error().context(model_->path().string());
+  return results;
+}
+
+Result<std::vector<AnyValue>> NetworkSession::run_checked(std::vector<AnyValue> given, const GeneralObserver* observer,
+                                                          std::span<const OutputMemory> memories) {
   if (given.size() != inputs().size())
     return error(Code::kInvalid, fmt::format("{} values for a model of {} inputs", given.size(), inputs().size()));
   for (size_t i = 0; i < given.size(); ++i) {

@@ -136,6 +136,9 @@ Result<Tensor> read_input(const OnnxProgram::Port& port, std::string_view text, 
   }
   json value = json::parse(content, nullptr, /*allow_exceptions=*/false);
   if (value.is_discarded()) {
+    if (path.ends_with(".json"))
+      return error(Code::kInvalid,
+                   fmt::format("{}: is no JSON (it has no NaN and no Infinity: give those in a .npy file)", path));
     if (dtype != DType::kString)
       return error(
           Code::kInvalid,

@@ -99,7 +99,7 @@ Result<> bench_first_calls(const NetworkFlags& flags) {
         {"slow", ordered_json::array()}};
     for (const Timed& call : stalled)
       out["slow"].push_back({{"size", call.size}, {"first_ms", call.first_ms}, {"steady_ms", call.steady_ms}});
-    std::cout << out.dump() << std::endl;
+    std::cout << out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << std::endl;
     return {};
   }
   fmt::print("{}, {} threads, {}\n", network.device().name, network.device().threads, to_string(network.device().isa));

@@ -96,5 +96,46 @@ TEST_F(NetworkCommands, AProfileOfShapesIsKept) {
   refused({"run", "--profile-shape", "input_ids=1,2,3"}, "the input is i64[");
 }
 
+// A model whose output, and its node, is called to move the cursor.
+TEST_F(NetworkCommands, NamesOfAFileMoveNoCursor) {
+  OnnxDraft draft;
+  draft.opsets = {{"", 18}};
+  draft.inputs = {{"x", DType::kF32, {int64_t{2}}}};
+  draft.outputs = {{"\x1b[2Jy", DType::kF32, {int64_t{2}}}};
+  draft.nodes = {{"\x1b[31mn", "Relu", "", {"x"}, {"\x1b[2Jy"}, {}}};
+  ASSERT_TRUE(write_onnx(draft, path_).has_value());
+  const std::string path = path_.string();
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"run", path, "--input", "[1, 2]"},
+                                                {"inspect", path},
+                                                {"inspect", path, "--plan"},
+                                                {"profile", path, "--by", "node"},
+                                                {"compare", path}}) {
+    const Said said = say(words);
+    EXPECT_EQ(said.code, 0) << said.err;
+    EXPECT_EQ(said.out.find('\x1b'), std::string::npos) << said.out;
+  }
+  EXPECT_NE(say({"inspect", path}).out.find("\\u{1b}[2Jy"), std::string::npos);
+}
+
+TEST_F(NetworkCommands, JsonOfAFileWhoseNameIsNoUtf8) {
+  const auto path = folder_.path() / "a\xff.ONNX";  // capitals: a model all the same
+  std::filesystem::copy_file(path_, path);
+  for (const char* what : {"--graph", "--plan"}) {
+    const Said said = say({"inspect", path.string(), what, "--json"});
+    EXPECT_EQ(said.code, 0) << said.err;
+    EXPECT_FALSE(nlohmann::json::parse(said.out, nullptr, false).is_discarded()) << said.out;
+  }
+}
+
+TEST_F(NetworkCommands, RefusalsNameTheFile) {
+  refused({"run", "--input", "input_ids=[[1, 2]]", "--input", "attention_mask=[[1, 2, 3]]", "--input",
+           "token_type_ids=[[1, 2]]"},
+          "model.onnx: node ");
+  refused({"bench", "--input", "input_ids=[1]"}, "model.onnx: input input_ids");
+  const auto text = folder_.write("text.onnx", "<!DOCTYPE html>");
+  EXPECT_NE(say({"inspect", text.string()}).err.find("text.onnx: broken protobuf"), std::string::npos);
+  EXPECT_NE(say({"inspect", text.string()}).err.find("it is no ONNX file"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace bolide::cli
