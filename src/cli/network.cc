@@ -85,9 +85,10 @@ Result<int64_t> size_of(const OnnxDim& dim, bool first, const NetworkFlags& flag
   for (const std::string& flag : flags.dims) {
     const size_t equals = flag.find('=');
     if (equals == std::string::npos || flag.substr(0, equals) != dim.symbol) continue;
-    BOLIDE_TRY(const Shape size, parse_shape(flag.substr(equals + 1)));
-    if (size.rank != 1) return error(Code::kInvalid, fmt::format("--dim {:.80}: expected NAME=N", flag));
-    return size[0];
+    const auto size = parse_shape(flag.substr(equals + 1));
+    if (!size || size->rank != 1)
+      return error(Code::kInvalid, fmt::format("--dim {:.80}: expected NAME=N with a whole number", flag));
+    return (*size)[0];
   }
   return first && flags.batch > 0 ? flags.batch : 1;
 }

@@ -66,6 +66,8 @@ TEST_F(NetworkCommands, DimsAreGivenByName) {
   refused({"bench", "--dim", "length=9"},
           "--dim length=9: expected NAME=N with a dim that the inputs leave open: batch");
   refused({"bench", "--dim", "sequence=1x2"}, "--dim sequence=1x2: expected NAME=N");
+  for (const char* flag : {"sequence=", "sequence=-1", "sequence=1e3"})
+    refused({"profile", "--dim", flag}, std::string("--dim ") + flag + ": expected NAME=N");
   refused({"profile", "--dim", "sequence"}, "--dim sequence: expected NAME=N");
 }
 
@@ -132,6 +134,10 @@ TEST_F(NetworkCommands, RefusalsNameTheFile) {
            "token_type_ids=[[1, 2]]"},
           "model.onnx: node ");
   refused({"bench", "--input", "input_ids=[1]"}, "model.onnx: input input_ids");
+  for (const char* number : {"1.5", "1e300", "-1e300", "9223372036854775808"})
+    refused({"bench", "--input", fmt::format("input_ids=[[{}]]", number)}, "is no number of i64");
+  const auto broken = folder_.write("nan.json", "[NaN]").string();
+  refused({"bench", "--input", "input_ids=" + broken}, "nan.json: is no JSON");
   const auto text = folder_.write("text.onnx", "<!DOCTYPE html>");
   EXPECT_NE(say({"inspect", text.string()}).err.find("text.onnx: broken protobuf"), std::string::npos);
   EXPECT_NE(say({"inspect", text.string()}).err.find("it is no ONNX file"), std::string::npos);
