@@ -120,7 +120,8 @@ Result<ShapeRange> parse_shape_range(std::string_view text, std::span<const Onnx
   for (std::vector<int64_t>* dims : {&range.min, &range.opt, &range.max}) {
     const size_t comma = shapes.find(',');
     if (shapes.empty()) return refuse("expected three shapes: NAME=min,opt,max");
-    BOLIDE_TRY(const Shape shape, parse_shape(shapes.substr(0, comma)));
+    auto parsed = parse_shape(shapes.substr(0, comma)).context(fmt::format("--profile-shape {:.100}", text));
+    BOLIDE_TRY(const Shape shape, std::move(parsed));
     dims->assign(shape.span().begin(), shape.span().end());
     shapes = comma == std::string_view::npos ? std::string_view() : shapes.substr(comma + 1);
   }

@@ -126,7 +126,6 @@ std::string shortened(std::string_view name) {
 Result<NetworkSession> open_network(const NetworkFlags& flags) {
   BOLIDE_TRY(NetworkSession network, NetworkSession::open(flags.path, {.threads = flags.threads,
                                                                        .skip_passes = split_names(flags.skip_passes)}));
-  BOLIDE_TRY(check_dims(network, flags));
   if (flags.ranges.empty()) return network;
   std::vector<ShapeRange> ranges;
   for (const std::string& flag : flags.ranges) {
@@ -147,6 +146,7 @@ Result<NetworkSession> open_network(const NetworkFlags& flags) {
 }
 
 Result<std::vector<AnyValue>> network_inputs(const NetworkSession& network, const NetworkFlags& flags, bool fill) {
+  BOLIDE_TRY(check_dims(network, flags));
   const auto& ports = network.inputs();
   std::vector<AnyValue> values(ports.size());
   std::vector<std::string> shapes(ports.size());

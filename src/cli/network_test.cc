@@ -68,6 +68,7 @@ TEST_F(NetworkCommands, DimsAreGivenByName) {
   refused({"bench", "--dim", "sequence=1x2"}, "--dim sequence=1x2: expected NAME=N");
   for (const char* flag : {"sequence=", "sequence=-1", "sequence=1e3"})
     refused({"profile", "--dim", flag}, std::string("--dim ") + flag + ": expected NAME=N");
+  refused({"compare", "--dim", "length=9"}, "--dim length=9: expected NAME=N with a dim");
   refused({"profile", "--dim", "sequence"}, "--dim sequence: expected NAME=N");
 }
 
@@ -77,6 +78,7 @@ TEST_F(NetworkCommands, FirstCallsOfEverySizeAreTimed) {
   EXPECT_GT(out["ratio"]["median"], 0);
   EXPECT_EQ(out["slow"].size() * 20, out["slower_than_twice_percent"].get<double>());
   refused({"bench", "--first-calls", "sequence=6:2"}, "expected NAME=LOW:HIGH");
+  refused({"bench", "--first-calls", "sequence=a:b"}, "--first-calls sequence=a:b: expected NAME=LOW:HIGH");
   refused({"bench", "--first-calls", "sequence=1:100000000000"}, "at most 65536");
 }
 
@@ -94,6 +96,7 @@ TEST_F(NetworkCommands, AProfileOfShapesIsKept) {
   refused(with("1x17"), "dim 1 is meant to be 1 to 16");
   refused({"run", "--profile-shape", "input_ids=1x1,1x8"}, "expected three shapes");
   refused({"run", "--profile-shape", "input_ids=1x9,1x8,1x16"}, "expected min <= opt <= max");
+  refused({"run", "--profile-shape", "input_ids=,,"}, "--profile-shape input_ids=,,: ");
   refused({"run", "--profile-shape", "x=1,2,3"}, "an input of the model");
   refused({"run", "--profile-shape", "input_ids=1,2,3"}, "the input is i64[");
 }
@@ -127,6 +130,11 @@ TEST_F(NetworkCommands, JsonOfAFileWhoseNameIsNoUtf8) {
     EXPECT_EQ(said.code, 0) << said.err;
     EXPECT_FALSE(nlohmann::json::parse(said.out, nullptr, false).is_discarded()) << said.out;
   }
+}
+
+TEST_F(NetworkCommands, ASuiteWithLinksThatLeadNowhere) {
+  std::filesystem::create_symlink("loop", folder_.path() / "loop");
+  EXPECT_NE(say({"conformance", folder_.path().string()}).err.find("has no cases"), std::string::npos);
 }
 
 TEST_F(NetworkCommands, RefusalsNameTheFile) {
