@@ -136,25 +136,24 @@ class PreparedRows final : public PreparedOp {
   int64_t axis_;
 };
 
+// Whether the axes from some place on are two runs that change places.
+bool exchanges_runs(const std::vector<int64_t>& perm) {
+  size_t stay = 0;
+  while (stay < perm.size() && perm[stay] == static_cast<int64_t>(stay)) ++stay;
+  if (stay == perm.size() || perm.size() > kRankMax) return false;
+  if (perm[stay] < 0 || perm[stay] >= static_cast<int64_t>(perm.size())) return false;
+  const auto first = static_cast<size_t>(perm[stay]), moved = perm.size() - first;
+  for (size_t i = stay; i < perm.size(); ++i)
+    if (perm[i] != static_cast<int64_t>(i < stay + moved ? first + (i - stay) : i - moved)) return false;
+  return true;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<PreparedOp>> prepare_transpose(const PrepareContext& context) {
   const auto perm = context.attributes.integers("perm");
-  if (!channels_last::supports(context.device.isa) || !perm || perm->size() < 2 || perm->size() > kRankMax)
-    return nullptr;
-  std::vector<bool> seen(perm->size());
-  for (const int64_t axis : *perm) {
-    if (axis < 0 || axis >= static_cast<int64_t>(perm->size()) || seen[static_cast<size_t>(axis)]) return nullptr;
-    seen[static_cast<size_t>(axis)] = true;
-  }
-  // The axes from some place on are two runs that change places; others are row copies.
-  size_t stay = 0;
-  while (stay < perm->size() && (*perm)[stay] == static_cast<int64_t>(stay)) ++stay;
-  if (stay == perm->size()) return nullptr;
-  const auto first = static_cast<size_t>((*perm)[stay]), moved = perm->size() - first;
-  for (size_t i = stay; i < perm->size(); ++i)
-    if ((*perm)[i] != static_cast<int64_t>(i < stay + moved ? first + (i - stay) : i - moved))
-      return bolide::prepare_transpose(context);
+  if (!perm || !channels_last::supports(context.device.isa) || !exchanges_runs(*perm))
+    return bolide::prepare_transpose(context);
   return std::make_unique<PreparedTranspose>(context.device.isa, *perm);
 }
 
