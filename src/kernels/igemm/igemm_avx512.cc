@@ -4,5 +4,6 @@
 
 namespace bolide::igemm {
 const Functions kAvx512 = {
-    14, 2, {{BOLIDE_TILES_14(1)}, {BOLIDE_TILES_14(2)}}, pack_rows, pack_windows, pack_strip, activate_row};
+    14,           2, {{BOLIDE_TILES_14(1)}, {BOLIDE_TILES_14(2)}}, pack_rows, pack_windows, pack_lines, pack_strip,
+    activate_rows};
 }  // namespace bolide::igemm

@@ -67,6 +67,19 @@ void tile(const Tile& t) {
     for (int v = 0; v < kVecs; ++v) sum[i][v] = zero();
   const int64_t stride = t.a_stride, b_stride = t.b_stride;
   const float* b = t.b;
+  // Rows of C and of the residual are asked for now: they come while K is summed.
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i)
+    for (int v = 0; v < kVecs; v += kStrip / kLanes) {
+      __builtin_prefetch(t.c + i * t.c_stride + v * kLanes, 1);
+      if (t.residual != nullptr) __builtin_prefetch(t.residual + i * t.residual_stride + v * kLanes);
+    }
+  if (t.next_a != nullptr)
+    for (int i = 0; i < kRows; ++i) {
+      __builtin_prefetch(t.next_a + i * stride);
+      __builtin_prefetch(t.next_a + i * stride + 16);
+    }
+  const char* next_b = reinterpret_cast<const char*>(t.next_b);
   for (int64_t r = 0; r < t.runs; ++r) {
     const float* a[kGroups];
 #pragma GCC unroll 16
@@ -77,6 +90,10 @@ void tile(const Tile& t) {
 #pragma GCC unroll 4
       for (int v = 0; v < kVecs; ++v) w[v] = load(b + v * kLanes / kStrip * b_stride + v * kLanes % kStrip);
       b += kStrip;
+      __builtin_prefetch(next_b, 0, 2);
+      if constexpr (kVecs * kLanes > kStrip)
+        __builtin_prefetch(next_b + b_stride * static_cast<int64_t>(sizeof(float)), 0, 2);
+      next_b += t.next_b_step;
 #pragma GCC unroll 16
       for (int i = 0; i < kRows; ++i) {
         const Vec x = set(a[i / 3][i % 3 * stride]);
@@ -164,6 +181,13 @@ void pack_windows(const Windows& w, const float* a, int64_t m, int64_t rows, int
   }
 }
 
+void pack_lines(const Windows& w, const float* image, int64_t y, int64_t count, int64_t size, float* to) {
+  for (int64_t i = 0; i < count; ++i) {
+    const bool inside = y + i >= 0 && y + i < w.height;
+    pack_taps(w, inside ? image + (y + i) * w.width * w.pixel_stride : nullptr, -w.begin[1], 0, size, to + i * size);
+  }
+}
+
 void pack_strip(const float* b, int64_t row_stride, int64_t column_stride, int64_t K, int64_t columns, float scale,
                 float* to) {
   const Vec s = set(scale);
@@ -203,27 +227,31 @@ void pack_strip(const float* b, int64_t row_stride, int64_t column_stride, int64
 // --- Activations ---
 
 template <class F>
-BOLIDE_INLINE void each(const float* x, float* y, int64_t count, F&& f) {
-  for_row(count,
-          [&](int64_t i, int64_t n) __attribute__((always_inline)) { store_some(y + i, f(load_some(x + i, n)), n); });
+BOLIDE_INLINE void each(const Rows& rows, F&& f) {
+  for (int64_t r = 0; r < rows.rows; ++r) {
+    const float* const x = rows.x + r * rows.x_stride;
+    float* const y = rows.y + r * rows.y_stride;
+    for_row(rows.columns,
+            [&](int64_t i, int64_t n) __attribute__((always_inline)) { store_some(y + i, f(load_some(x + i, n)), n); });
+  }
 }
 
-void activate_row(Activation activation, float alpha, float beta, const float* x, float* y, int64_t count) {
+void activate_rows(Activation activation, float alpha, float beta, const Rows& rows) {
   const Vec a = set(alpha), b = set(beta), one = set(1.f);
   const auto clamp = [](Vec v, Vec low, Vec high) { return min(high, max(low, v)); };
   switch (activation) {
-    case Activation::kNone: return each(x, y, count, [](Vec v) { return v; });
-    case Activation::kRelu: return each(x, y, count, [](Vec v) { return relu(v); });
-    case Activation::kClip: return each(x, y, count, [&](Vec v) { return clamp(v, a, b); });
-    case Activation::kLeakyRelu: return each(x, y, count, [&](Vec v) { return select(less(v, zero()), a * v, v); });
-    case Activation::kSigmoid: return each(x, y, count, [&](Vec v) { return sigmoid_times(one, v); });
-    case Activation::kTanh: return each(x, y, count, [](Vec v) { return tanh(v); });
-    case Activation::kHardSigmoid: return each(x, y, count, [&](Vec v) { return clamp(fma(a, v, b), zero(), one); });
+    case Activation::kNone: return each(rows, [](Vec v) { return v; });
+    case Activation::kRelu: return each(rows, [](Vec v) { return relu(v); });
+    case Activation::kClip: return each(rows, [&](Vec v) { return clamp(v, a, b); });
+    case Activation::kLeakyRelu: return each(rows, [&](Vec v) { return select(less(v, zero()), a * v, v); });
+    case Activation::kSigmoid: return each(rows, [&](Vec v) { return sigmoid_times(one, v); });
+    case Activation::kTanh: return each(rows, [](Vec v) { return tanh(v); });
+    case Activation::kHardSigmoid: return each(rows, [&](Vec v) { return clamp(fma(a, v, b), zero(), one); });
     case Activation::kHardSwish:
-      return each(x, y, count, [&](Vec v) { return v * clamp(fma(v, set(1.f / 6), set(0.5f)), zero(), one); });
-    case Activation::kSilu: return each(x, y, count, [](Vec v) { return silu(v); });
-    case Activation::kGelu: return each(x, y, count, [](Vec v) { return gelu(v); });
-    case Activation::kGeluTanh: return each(x, y, count, [](Vec v) { return gelu_tanh(v); });
+      return each(rows, [&](Vec v) { return v * clamp(fma(v, set(1.f / 6), set(0.5f)), zero(), one); });
+    case Activation::kSilu: return each(rows, [](Vec v) { return silu(v); });
+    case Activation::kGelu: return each(rows, [](Vec v) { return gelu(v); });
+    case Activation::kGeluTanh: return each(rows, [](Vec v) { return gelu_tanh(v); });
   }
 }
 

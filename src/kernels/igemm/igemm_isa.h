@@ -21,8 +21,18 @@ struct Tile {
   const float* residual = nullptr;
   int64_t residual_stride = 0;
   float low = 0, high = 0;
+  // What is asked for in advance; never read. next_b: bytes, as many further for each step of K.
+  const float *next_a = nullptr, *next_b = nullptr;
+  int64_t next_b_step = 0;
 };
 using TileFunction = void (*)(const Tile&);
+
+struct Rows {
+  const float* x;
+  int64_t x_stride;
+  float* y;
+  int64_t y_stride, rows, columns;
+};
 
 inline constexpr int kTileRowsMax = 14, kTileStripsMax = 2;
 
@@ -33,10 +43,12 @@ struct Functions {
   void (*pack_rows)(const float* a, int64_t a_stride, int64_t rows, int64_t count, float* to, int64_t stride);
   void (*pack_windows)(const Windows& windows, const float* a, int64_t m, int64_t rows, int64_t k, int64_t count,
                        float* to, int64_t stride);
+  // Lines [y, y + count) of an image, from the first window's first tap on, `size` floats each, with the padding.
+  void (*pack_lines)(const Windows& windows, const float* image, int64_t y, int64_t count, int64_t size, float* to);
   // K rows of a strip whose columns are contiguous (row_stride apart), or whose rows are (column_stride apart).
   void (*pack_strip)(const float* b, int64_t row_stride, int64_t column_stride, int64_t K, int64_t columns, float scale,
                      float* to);
-  void (*activate)(Activation activation, float alpha, float beta, const float* x, float* y, int64_t count);
+  void (*activate)(Activation activation, float alpha, float beta, const Rows& rows);
 };
 extern const Functions kAvx2, kAvx512;
 
