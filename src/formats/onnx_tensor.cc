@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/file.h"
 #include "formats/onnx_file.h"
 
 namespace bolide {
@@ -73,6 +74,7 @@ Result<Tensor> from_bytes(Bytes bytes, DType dtype, const Shape& shape, const st
     unpack(bytes, dtype, {reinterpret_cast<uint8_t*>(tensor.mutable_data()), tensor.bytes()});
   else
     std::copy(bytes.begin(), bytes.end(), tensor.mutable_data());
+  release_mapped(bytes);  // else what is not aligned would be in memory twice
   return tensor;
 }
 

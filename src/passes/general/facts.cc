@@ -278,6 +278,10 @@ Facts FactsTable::infer(const Node& node, const Generic& op, size_t output) {
     return to;
   }
   if (among(name, {"Resize", "Upsample", "Pad", "Tile", "DepthToSpace", "SpaceToDepth"})) return resized(node, op);
+  if (output == 3 && among(name, {"SkipLayerNormalization", "SkipSimplifiedLayerNormalization"})) {
+    to.dtype = x.dtype, to.dims = x.dims;  // the sum
+    return to;
+  }
   if (output > 0) return to;
   if ((op.def->domain == "bolide" && name.starts_with("Q")) || name.starts_with("QLinear") ||
       name.starts_with("MatMulInteger"))
