@@ -94,7 +94,11 @@ Result<std::vector<PassRecord>> run_passes(OnnxProgram& program, Workers& worker
   return run_general_passes(program.graph, inputs, workers, names, after);
 }
 
-bool is_network(const std::filesystem::path& path) { return path.extension() == ".onnx"; }
+bool is_network(const std::filesystem::path& path) {
+  std::string ending = path.extension().string();
+  for (char& c : ending) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return ending == ".onnx";
+}
 
 std::string to_string(const OnnxType& type) {
   switch (type.kind) {
@@ -121,13 +125,15 @@ Result<std::shared_ptr<const NetworkModel>> NetworkModel::open(const std::filesy
   const std::shared_ptr<NetworkModel> model(new NetworkModel);
   model->path_ = path, model->settings_ = options;
   BOLIDE_TRY(model->program_, open_onnx(path, options.added));
-  BOLIDE_TRY(const auto device, make_cpu_device(options.threads, std::nullopt));
+  BOLIDE_TRY(const auto device, make_cpu_device(options.threads, options.isa));
   BOLIDE_TRY(const auto stream, device->make_stream());
   auto passes = run_passes(model->program_, stream->workers(), options.skip_passes, nullptr, options.trust_names);
   if (!passes) return std::move(passes).error().context(path.string());
   model->passes_ = *std::move(passes);
   const PrepareSettings settings{.device = device->info(), .workers = stream->workers(), .compute = options.compute};
-  BOLIDE_TRY(Interpreter interpreter, Interpreter::make(model->program_.graph, options.prepare ? &settings : nullptr));
+  Graph& graph = model->program_.graph;
+  BOLIDE_TRY(Interpreter interpreter,
+             options.prepare ? Interpreter::make_and_drop(graph, settings) : Interpreter::make(graph));
   model->interpreter_ = std::make_unique<Interpreter>(std::move(interpreter));
   model->load_ms_ = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   return std::shared_ptr<const NetworkModel>(model);
@@ -150,7 +156,8 @@ Result<ShapeRange> parse_shape_range(std::string_view text, std::span<const Onnx
   for (std::vector<int64_t>* dims : {&range.min, &range.opt, &range.max}) {
     const size_t comma = shapes.find(',');
     if (shapes.empty()) return refuse("expected three shapes: NAME=min,opt,max");
-    BOLIDE_TRY(const Shape shape, parse_shape(shapes.substr(0, comma)));
+    auto parsed = parse_shape(shapes.substr(0, comma)).context(fmt::format("--profile-shape {:.100}", text));
+    BOLIDE_TRY(const Shape shape, std::move(parsed));
     dims->assign(shape.span().begin(), shape.span().end());
     shapes = comma == std::string_view::npos ? std::string_view() : shapes.substr(comma + 1);
   }
@@ -184,21 +191,29 @@ Result<const NetworkModel*> NetworkModel::without_names() const {
   return without_names_.get();
 }
 
-Result<NetworkSession> NetworkSession::make(std::shared_ptr<const NetworkModel> model, int threads) {
+Result<NetworkSession> NetworkSession::make(std::shared_ptr<const NetworkModel> model, int threads,
+                                            std::optional<Isa> isa) {
   NetworkSession session;
   session.model_ = std::move(model);
-  BOLIDE_TRY(session.device_, make_cpu_device(threads, std::nullopt));
+  BOLIDE_TRY(session.device_, make_cpu_device(threads, isa));
   BOLIDE_TRY(session.stream_, session.device_->make_stream());
   return session;
 }
 
 Result<NetworkSession> NetworkSession::open(const std::filesystem::path& path, const NetworkSettings& options) {
   BOLIDE_TRY(auto model, NetworkModel::open(path, options));
-  return make(std::move(model), options.threads);
+  return make(std::move(model), options.threads, options.isa);
 }
 
 Result<std::vector<AnyValue>> NetworkSession::run(std::vector<AnyValue> given, const GeneralObserver* observer,
                                                   std::span<const OutputMemory> memories) {
+  auto results = run_checked(std::move(given), observer, memories);
+  if (!results) return std::move(results).error().context(model_->path().string());
+  return results;
+}
+
+Result<std::vector<AnyValue>> NetworkSession::run_checked(std::vector<AnyValue> given, const GeneralObserver* observer,
+                                                          std::span<const OutputMemory> memories) {
   if (given.size() != inputs().size())
     return error(Code::kInvalid, fmt::format("{} values for a model of {} inputs", given.size(), inputs().size()));
   for (size_t i = 0; i < given.size(); ++i) {

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -24,6 +25,7 @@ struct NetworkSettings {
   int threads = 0;                    // of a session; 0: the cores this cgroup may use
   bool prepare = true;                // false: every node runs its reference kernel
   DType compute = DType::kF32;        // bf16: products of f32 may round what they multiply to it
+  std::optional<Isa> isa;             // no kernels above this level; empty: the best there is
   bool trust_names = true;            // passes take dims of one name for equal; inputs of which that is untrue are
                                       // answered by the model opened once more
   std::set<std::string> skip_passes;  // general_passes() that are left out; "all": every one
@@ -48,6 +50,7 @@ class NetworkModel {
   static Result<std::shared_ptr<const NetworkModel>> open(const std::filesystem::path& path,
                                                           const NetworkSettings& options);
 
+  const std::filesystem::path& path() const { return path_; }
   const OnnxProgram& program() const { return program_; }
   const std::vector<OnnxProgram::Port>& inputs() const { return program_.inputs; }
   const std::vector<OnnxProgram::Port>& outputs() const { return program_.outputs; }
@@ -61,11 +64,11 @@ class NetworkModel {
  private:
   NetworkModel() = default;
 
+  std::filesystem::path path_;
   OnnxProgram program_;                       // the interpreter points into it
   std::unique_ptr<Interpreter> interpreter_;  // made last
   std::vector<PassRecord> passes_;
   double load_ms_ = 0;
-  std::filesystem::path path_;
   NetworkSettings settings_;
   mutable std::mutex without_names_mutex_;
   mutable std::shared_ptr<const NetworkModel> without_names_;
@@ -82,7 +85,8 @@ Result<ShapeRange> parse_shape_range(std::string_view text, std::span<const Onnx
 class NetworkSession {
  public:
   // threads: 0: the cores this cgroup may use.
-  static Result<NetworkSession> make(std::shared_ptr<const NetworkModel> model, int threads);
+  static Result<NetworkSession> make(std::shared_ptr<const NetworkModel> model, int threads,
+                                     std::optional<Isa> isa = std::nullopt);
   // A model with the one session that uses it.
   static Result<NetworkSession> open(const std::filesystem::path& path, const NetworkSettings& options);
 
@@ -103,6 +107,9 @@ class NetworkSession {
 
  private:
   NetworkSession() = default;
+  // run, whose errors do not name the model's file yet.
+  Result<std::vector<AnyValue>> run_checked(std::vector<AnyValue> inputs, const GeneralObserver* observer,
+                                            std::span<const OutputMemory> memories);
 
   std::shared_ptr<const NetworkModel> model_;
   std::unique_ptr<Device> device_;

@@ -260,6 +260,8 @@ Result<> bench(const BenchFlags& flags, const Version& version) {
                           .repeat = flags.repeat_given ? flags.repeat : 0,
                           .first_calls = flags.first_calls,
                           .skip_passes = flags.model.skip_passes,
+                          .dtype = flags.model.dtype,
+                          .isa = flags.model.isa,
                           .json = flags.json});
   if (!flags.shapes.empty() || !flags.inputs.empty() || !flags.dims.empty() || !flags.first_calls.empty())
     return error(Code::kInvalid, "--shape, --dim, --input and --first-calls are for ONNX models");

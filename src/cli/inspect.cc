@@ -276,6 +276,8 @@ Result<> inspect(const CLI::App& app, const InspectFlags& flags) {
                             .output = {},
                             .threads = flags.model.threads,
                             .skip_passes = flags.model.skip_passes,
+                            .dtype = flags.model.dtype,
+                            .isa = flags.model.isa,
                             .graph = flags.graph,
                             .plan = flags.plan,
                             .json = flags.json});

@@ -62,11 +62,14 @@ struct FinishConstants {
       return f;
     }
     f.low = s.y.low, f.high = s.y.high, f.zero = s.y.zero;
+    f.is_signed = s.out_dtype() == DType::kI8;
+    const QuantisedSpec::Codes& last = s.has_residual ? s.sum : s.y;
+    f.bounded = last.low + static_cast<float>(last.zero) > (f.is_signed ? -128.f : 0.f);
     if (!s.has_residual) return f;
     f.residual = reinterpret_cast<const uint8_t*>(residual->data()), f.residual_stride = columns;
-    f.residual_signed = s.residual.dtype == DType::kI8, f.residual_zero = s.residual.zero;
-    f.step = s.y.scale, f.residual_step = s.residual.scale, f.inverse = 1 / s.sum.scale;
-    f.low2 = s.sum.low, f.high2 = s.sum.high, f.zero2 = s.sum.zero;
+    f.residual_signed = s.residual.dtype == DType::kI8;
+    const QuantisedSpec::Sum sum = s.second_sum();
+    f.ratio = sum.ratio, f.residual_ratio = sum.residual_ratio, f.rest = sum.rest, f.low2 = sum.low, f.high2 = sum.high;
     return f;
   }
 };

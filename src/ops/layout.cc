@@ -1,14 +1,15 @@
 #include "ops/layout.h"
-#include "ops/layout_prepared.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
+#include "ops/layout_rows_prepared.h"
 #include "ops/moves.h"
 #include "ops/number.h"
 #include "ops/ops.h"
+#include "ops/prepared_rows.h"
 
 namespace bolide {
 namespace {

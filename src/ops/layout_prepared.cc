@@ -1,167 +1,149 @@
-#include "ops/layout_prepared.h"
-
+// Transpose of elements of four bytes, and reductions of f32 over the last axes, made ready.
+#include <algorithm>
 #include <cstring>
 
-#include "kernels/channels_last/channels_last.h"
-#include "ops/moves.h"
+#include "ops/dense.h"
+#include "ops/prepared_rows.h"
+#include "ops/shape.h"
 
-namespace bolide::layout {
+namespace bolide {
 namespace {
 
-// A permutation that takes [batch, rows, columns] to [batch, columns, rows], where each is a run of axes.
-class PreparedTranspose final : public PreparedOp {
+class RowTranspose final : public PreparedOp {
  public:
-  PreparedTranspose(Isa isa, std::vector<int64_t> perm) : isa_(isa), perm_(std::move(perm)) {}
-  std::string_view kernel() const override {
-    return isa_ >= Isa::kAvx512 ? "transpose_32_avx512" : "transpose_32_avx2";
-  }
+  RowTranspose(const isa::RowFunctions& rows, std::vector<int64_t> perm) : rows_(rows), perm_(std::move(perm)) {}
+  std::string_view kernel() const override { return "transpose_rows"; }
+
   Result<bool> run(RunContext& c) const override {
-    BOLIDE_TRY(const Tensor* x, c.tensor(0));
-    if (x->is_string() || element_bytes(x->dtype()) != 4 || x->rank() != static_cast<int>(perm_.size())) return false;
-    // The axes that stay, then where the second run begins.
-    size_t stay = 0;
-    while (stay < perm_.size() && perm_[stay] == static_cast<int64_t>(stay)) ++stay;
-    if (stay == perm_.size()) return false;
-    const auto first = static_cast<size_t>(perm_[stay]), rank = perm_.size(), moved = rank - first;
-    for (size_t i = stay; i < rank; ++i)
-      if (perm_[i] != static_cast<int64_t>(i < stay + moved ? first + (i - stay) : i - moved)) return false;
-    Shape shape = x->shape();
-    for (size_t i = 0; i < rank; ++i) shape.dims[i] = x->dim(static_cast<int>(perm_[i]));
-    int64_t batch = 1, rows = 1, columns = 1;
-    for (size_t i = 0; i < rank; ++i) (i < stay ? batch : i < first ? rows : columns) *= x->dim(static_cast<int>(i));
+    const Tensor* x = c.has(0) ? c.value(0)->tensor() : nullptr;
+    const int rank = x != nullptr ? x->rank() : 0;
+    if (rank < 2 || x->is_string() || element_bytes(x->dtype()) != 4 || x->elements() == 0) return false;
+    if (!perm_.empty() && static_cast<int>(perm_.size()) != rank) return false;
+    std::array<int, kRankMax> from{};  // of each axis of y, that of x
+    std::array<bool, kRankMax> seen{};
+    Shape shape;
+    shape.rank = rank;
+    for (int i = 0; i < rank; ++i) {
+      const int64_t axis = perm_.empty() ? rank - 1 - i : perm_[static_cast<size_t>(i)];
+      if (axis < 0 || axis >= rank || seen[static_cast<size_t>(axis)]) return false;
+      seen[static_cast<size_t>(axis)] = true;
+      from[static_cast<size_t>(i)] = static_cast<int>(axis);
+      shape[i] = x->dim(static_cast<int>(axis));
+    }
     BOLIDE_TRY(Tensor * y, c.make(0, x->dtype(), shape));
-    if (y->elements() > 0)
-      channels_last::transpose(c.workers(), isa_, batch, rows, columns, reinterpret_cast<const float*>(x->data()),
-                               reinterpret_cast<float*>(y->mutable_data()));
+    const Strides own = strides_of(x->shape()), theirs = strides_of(shape);
+    // The last axes of x that are also y's last, in the same order, are one block.
+    int kept = 0;
+    int64_t block = 1;
+    while (kept < rank && from[static_cast<size_t>(rank - 1 - kept)] == rank - 1 - kept)
+      block *= shape[rank - 1 - kept++];
+    const auto* source = reinterpret_cast<const uint32_t*>(x->data());
+    auto* target = reinterpret_cast<uint32_t*>(y->mutable_data());
+    // Axes of y that are walked, with their strides in x and y; the rest is a block, or a matrix that is turned.
+    std::vector<int> walked;
+    for (int i = 0; i < rank - kept; ++i) walked.push_back(i);
+    int turned = -1;  // the axis of y that x's last is
+    if (kept == 0) {
+      turned = static_cast<int>(std::find(from.begin(), from.begin() + rank, rank - 1) - from.begin());
+      walked.pop_back();
+      std::erase(walked, turned);
+    }
+    int64_t count = 1;
+    for (const int i : walked) count *= shape[i];
+    const auto offsets = [&](int64_t at) {
+      int64_t in = 0, out = 0;
+      for (size_t w = walked.size(); w-- > 0;) {
+        const auto i = static_cast<size_t>(walked[w]);
+        const int64_t index = at % shape[walked[w]];
+        at /= shape[walked[w]];
+        in += index * own[static_cast<size_t>(from[i])], out += index * theirs[i];
+      }
+      return std::pair(in, out);
+    };
+    if (kept > 0) {
+      for_row_ranges(c.workers(), count, block, [&](int64_t begin, int64_t end) {
+        for (int64_t at = begin; at < end; ++at) {
+          const auto [in, out] = offsets(at);
+          std::memcpy(target + out, source + in, static_cast<size_t>(block) * 4);
+        }
+      });
+      return true;
+    }
+    const int64_t rows = shape[rank - 1], columns = x->dim(rank - 1);
+    const int64_t from_stride = own[static_cast<size_t>(from[static_cast<size_t>(rank - 1)])];
+    const int64_t to_stride = theirs[static_cast<size_t>(turned)];
+    constexpr int64_t kRows = 64;  // of x at a time
+    const int64_t pieces = (rows + kRows - 1) / kRows;
+    for_row_ranges(c.workers(), count * pieces, std::min(rows, kRows) * columns, [&](int64_t begin, int64_t end) {
+      for (int64_t at = begin; at < end; ++at) {
+        const auto [in, out] = offsets(at / pieces);
+        const int64_t first = at % pieces * kRows;
+        rows_.transpose(source + in + first * from_stride, from_stride, std::min(kRows, rows - first), columns,
+                        target + out + first, to_stride);
+      }
+    });
     return true;
   }
 
  private:
-  Isa isa_;
+  const isa::RowFunctions& rows_;
   std::vector<int64_t> perm_;
 };
 
-// copy(row) for all rows of `bytes` in all, on as many workers as that is worth.
-template <class F>
-void rows_on(Workers& workers, int64_t rows, size_t bytes, F&& copy) {
-  constexpr size_t kChunk = 64 * 1024;
-  const int64_t chunks = std::min({rows, static_cast<int64_t>(bytes / kChunk) + 1, int64_t{4} * workers.threads()});
-  workers.run(chunks, [&](int64_t chunk, int) {
-    for (int64_t row = rows * chunk / chunks; row < rows * (chunk + 1) / chunks; ++row) copy(row);
-  });
-}
-
-// Parts of an axis beside one another in one tensor, or out of it.
-class PreparedRows final : public PreparedOp {
+class RowReduce final : public PreparedOp {
  public:
-  PreparedRows(bool joins, int64_t axis) : joins_(joins), axis_(axis) {}
-  std::string_view kernel() const override { return joins_ ? "concat_rows" : "split_rows"; }
-  Result<bool> run(RunContext& c) const override { return joins_ ? join(c) : split(c); }
+  RowReduce(const isa::RowFunctions& rows, RowFold fold) : rows_(rows), fold_(fold) {}
+  std::string_view kernel() const override { return "reduce_rows"; }
+
+  Result<bool> run(RunContext& c) const override {
+    const Tensor* x = f32_at(c, 0);
+    if (x == nullptr || x->elements() == 0) return false;
+    BOLIDE_TRY(const int64_t keep, c.attributes().integer("keepdims", 1));
+    BOLIDE_TRY(const int64_t none_is_none, c.attributes().integer("noop_with_empty_axes", 0));
+    BOLIDE_TRY(std::vector<int64_t> axes, c.attributes().integers("axes"));
+    BOLIDE_TRY(axes, c.integers(1, std::move(axes), kRankMax));
+    auto reduced = axes_of(axes, x->rank());
+    if (!reduced || (axes.empty() && none_is_none != 0)) return false;
+    if (axes.empty()) reduced->fill(true);
+    int first = x->rank();
+    int64_t n = 1;
+    while (first > 0 && (*reduced)[static_cast<size_t>(first - 1)]) n *= x->dim(--first);
+    Shape shape;
+    for (int i = 0; i < x->rank(); ++i) {
+      if (i < first && (*reduced)[static_cast<size_t>(i)]) return false;
+      if (i < first || keep != 0) shape.dims[static_cast<size_t>(shape.rank++)] = i < first ? x->dim(i) : 1;
+    }
+    BOLIDE_TRY(Tensor * y, c.make(0, DType::kF32, shape));
+    const float* from = x->as<float>().data();
+    float* to = y->mutate<float>().data();
+    for_row_ranges(c.workers(), y->elements(), n, [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) {
+        const float* row = from + r * n;
+        to[r] = fold_ == RowFold::kMax ? rows_.max(row, n) : rows_.sum(row, n);
+        if (fold_ == RowFold::kMean) to[r] /= static_cast<float>(n);
+      }
+    });
+    return true;
+  }
 
  private:
-  Result<bool> join(RunContext& c) const {
-    std::vector<const Tensor*> parts;
-    Shape shape;
-    for (size_t i = 0; i < c.inputs(); ++i) {
-      const Tensor* const part = c.value(i) == nullptr ? nullptr : c.value(i)->tensor();
-      if (part == nullptr || part->is_string() || axis_ >= part->rank() || -axis_ > part->rank()) return false;
-      const int axis = static_cast<int>(axis_ < 0 ? axis_ + part->rank() : axis_);
-      if (i == 0) {
-        shape = part->shape();
-      } else {
-        if (part->rank() != shape.rank || part->dtype() != parts[0]->dtype()) return false;
-        for (int d = 0; d < shape.rank; ++d)
-          if (d != axis && part->dim(d) != shape[d]) return false;
-        shape[axis] += part->dim(axis);
-      }
-      parts.push_back(part);
-    }
-    if (parts.size() < 2) return false;
-    const int axis = static_cast<int>(axis_ < 0 ? axis_ + shape.rank : axis_);
-    BOLIDE_TRY(Tensor * y, c.make(0, parts[0]->dtype(), shape));
-    const size_t row = row_bytes(*y, axis);
-    if (y->elements() == 0) return true;
-    std::vector<size_t> lengths;
-    for (const Tensor* part : parts) lengths.push_back(row_bytes(*part, axis));
-    std::byte* const to = y->mutable_data();
-    rows_on(c.workers(), around(shape, axis).before, y->bytes(), [&](int64_t i) {
-      std::byte* at = to + static_cast<size_t>(i) * row;
-      for (size_t k = 0; k < parts.size(); at += lengths[k++])
-        if (lengths[k] > 0) std::memcpy(at, parts[k]->data() + static_cast<size_t>(i) * lengths[k], lengths[k]);
-    });
-    return true;
-  }
-
-  Result<bool> split(RunContext& c) const {
-    BOLIDE_TRY(const Tensor* x, c.tensor(0));
-    if (x->is_string() || axis_ >= x->rank() || -axis_ > x->rank() || c.attributes().has("split") || c.outputs() < 2)
-      return false;
-    const int axis = static_cast<int>(axis_ < 0 ? axis_ + x->rank() : axis_);
-    const auto count = static_cast<int64_t>(c.outputs());
-    std::vector<int64_t> sizes;
-    if (c.has(1)) {
-      BOLIDE_TRY(sizes, c.integers(1));
-    } else {
-      if (c.attributes().has("num_outputs") || x->dim(axis) % count != 0) return false;
-      sizes.assign(static_cast<size_t>(count), x->dim(axis) / count);
-    }
-    int64_t sum = 0;
-    for (const int64_t size : sizes) {
-      if (size < 0 || size > x->dim(axis) - sum) return false;
-      sum += size;
-    }
-    if (sizes.size() != c.outputs() || sum != x->dim(axis)) return false;
-    std::vector<std::byte*> to;
-    std::vector<size_t> lengths;
-    for (size_t i = 0; i < sizes.size(); ++i) {
-      Shape shape = x->shape();
-      shape[axis] = sizes[i];
-      BOLIDE_TRY(Tensor * part, c.make(i, x->dtype(), shape));
-      to.push_back(part->mutable_data());
-      lengths.push_back(row_bytes(*part, axis));
-    }
-    if (x->elements() == 0) return true;
-    const size_t row = row_bytes(*x, axis);
-    rows_on(c.workers(), around(x->shape(), axis).before, x->bytes(), [&](int64_t i) {
-      const std::byte* at = x->data() + static_cast<size_t>(i) * row;
-      for (size_t k = 0; k < to.size(); at += lengths[k++])
-        if (lengths[k] > 0) std::memcpy(to[k] + static_cast<size_t>(i) * lengths[k], at, lengths[k]);
-    });
-    return true;
-  }
-
-  static size_t row_bytes(const Tensor& t, int axis) {
-    return static_cast<size_t>(t.dim(axis) * around(t.shape(), axis).after) * element_bytes(t.dtype());
-  }
-
-  bool joins_;
-  int64_t axis_;
+  const isa::RowFunctions& rows_;
+  RowFold fold_;
 };
 
 }  // namespace
 
-Result<std::unique_ptr<PreparedOp>> prepare_transpose(const PrepareContext& context) {
-  const auto perm = context.attributes.integers("perm");
-  if (!channels_last::supports(context.device.isa) || !perm || perm->size() < 2 || perm->size() > kRankMax)
-    return nullptr;
-  std::vector<bool> seen(perm->size());
-  for (const int64_t axis : *perm) {
-    if (axis < 0 || axis >= static_cast<int64_t>(perm->size()) || seen[static_cast<size_t>(axis)]) return nullptr;
-    seen[static_cast<size_t>(axis)] = true;
-  }
-  return std::make_unique<PreparedTranspose>(context.device.isa, *perm);
+Prepared prepare_transpose(const PrepareContext& c) {
+  const isa::RowFunctions* rows = row_functions(c.device.isa);
+  BOLIDE_TRY(auto perm, c.attributes.integers("perm"));
+  if (rows == nullptr) return nullptr;
+  return std::make_unique<RowTranspose>(*rows, std::move(perm));
 }
 
-Result<std::unique_ptr<PreparedOp>> prepare_concat(const PrepareContext& context) {
-  const auto axis = context.attributes.integer("axis", 1);
-  if (!axis || *axis < -kRankMax || *axis > kRankMax) return nullptr;
-  return std::make_unique<PreparedRows>(true, *axis);
+Prepared prepare_reduce(const PrepareContext& c, RowFold fold) {
+  const isa::RowFunctions* rows = row_functions(c.device.isa);
+  if (rows == nullptr) return nullptr;
+  return std::make_unique<RowReduce>(*rows, fold);
 }
 
-Result<std::unique_ptr<PreparedOp>> prepare_split(const PrepareContext& context) {
-  const auto axis = context.attributes.integer("axis", 0);
-  if (!axis || *axis < -kRankMax || *axis > kRankMax) return nullptr;
-  return std::make_unique<PreparedRows>(false, *axis);
-}
-
-}  // namespace bolide::layout
+}  // namespace bolide

@@ -16,9 +16,10 @@ namespace {
 
 Result<float> scale_in(const Tensor* t, std::string_view name) {
   if (t == nullptr || t->dtype() != DType::kF32 || t->elements() != 1)
-    return error(Code::kInvalid, fmt::format("{} is {}, expected one f32", name,
-                                             t == nullptr ? "absent" : fmt::format("{}{}", to_string(t->dtype()),
-                                                                                   to_string(t->shape()))));
+    return error(
+        Code::kInvalid,
+        fmt::format("{} is {}, expected one f32", name,
+                    t == nullptr ? "absent" : fmt::format("{}{}", to_string(t->dtype()), to_string(t->shape()))));
   return t->as<float>()[0];
 }
 
@@ -51,8 +52,8 @@ Result<QuantisedSpec::Codes> codes_in(const Attributes& attributes, QuantisedTen
 template <class T>
 Result<std::vector<T>> by_column(const Tensor* t, DType dtype, int64_t columns, std::string_view name) {
   if (t->dtype() != dtype || (t->elements() != 1 && (t->elements() != columns || t->rank() != 1)))
-    return error(Code::kInvalid, fmt::format("{} is {}{} for {} columns", name, to_string(t->dtype()),
-                                             to_string(t->shape()), columns));
+    return error(Code::kInvalid,
+                 fmt::format("{} is {}{} for {} columns", name, to_string(t->dtype()), to_string(t->shape()), columns));
   return std::vector<T>(t->as<T>().begin(), t->as<T>().end());
 }
 
@@ -62,9 +63,9 @@ float finished(const QuantisedSpec& s, uint32_t sum, int64_t n, int32_t residual
   if (!s.has_codes) return v;
   const float code = std::clamp(std::nearbyint(v), s.y.low, s.y.high);
   if (!s.has_residual) return code + static_cast<float>(s.y.zero);
-  const float other = static_cast<float>(residual - s.residual.zero) * s.residual.scale;
-  const float total = std::fma(code, s.y.scale, other) * (1 / s.sum.scale);
-  return std::clamp(std::nearbyint(total), s.sum.low, s.sum.high) + static_cast<float>(s.sum.zero);
+  const QuantisedSpec::Sum sum_of = s.second_sum();
+  const float other = std::fma(static_cast<float>(residual), sum_of.residual_ratio, sum_of.rest);
+  return std::clamp(std::nearbyint(std::fma(code, sum_of.ratio, other)), sum_of.low, sum_of.high);
 }
 
 // out[i] of columns i % columns, from sums that `sum` gives.
@@ -75,9 +76,9 @@ Result<> emit_sums(RunContext& c, const QuantisedSpec& s, const Shape& shape, in
     BOLIDE_TRY(residual, c.tensor(kResidual));
     const bool row = residual->rank() == 1 && residual->elements() == columns;
     if (residual->dtype() != s.residual.dtype || (!row && residual->shape() != shape))
-      return error(Code::kInvalid, fmt::format("a residual of {}{} for {}{}", to_string(residual->dtype()),
-                                               to_string(residual->shape()), to_string(s.residual.dtype),
-                                               to_string(shape)));
+      return error(Code::kInvalid,
+                   fmt::format("a residual of {}{} for {}{}", to_string(residual->dtype()),
+                               to_string(residual->shape()), to_string(s.residual.dtype), to_string(shape)));
   }
   BOLIDE_TRY(Tensor * y, c.make(0, s.out_dtype(), shape));
   const int64_t repeat = residual != nullptr && residual->shape() != shape ? columns : INT64_MAX;
@@ -290,8 +291,8 @@ Result<QuantisedSpec> read_quantised(const Attributes& attributes, QuantisedTens
   if (const Tensor* zero = tensor(kWZero)) {
     s.w_dtype = zero->dtype();
     if (!is_byte(s.w_dtype) || (zero->elements() != 1 && zero->elements() != columns))
-      return error(Code::kInvalid, fmt::format("w's zero point is {}{}", to_string(zero->dtype()),
-                                               to_string(zero->shape())));
+      return error(Code::kInvalid,
+                   fmt::format("w's zero point is {}{}", to_string(zero->dtype()), to_string(zero->shape())));
     s.w_zero.clear();
     for (int64_t i = 0; i < zero->elements(); ++i) s.w_zero.push_back(code_at(*zero, i));
   }

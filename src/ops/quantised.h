@@ -21,8 +21,21 @@ struct PrepareContext;
 class PreparedOp;
 
 enum QuantisedInput : size_t {
-  kX, kXScale, kXZero, kW, kWScale, kWZero, kYScale, kYZero, kBias, kResidual, kResidualScale, kResidualZero,
-  kSumScale, kSumZero, kQuantisedInputs
+  kX,
+  kXScale,
+  kXZero,
+  kW,
+  kWScale,
+  kWZero,
+  kYScale,
+  kYZero,
+  kBias,
+  kResidual,
+  kResidualScale,
+  kResidualZero,
+  kSumScale,
+  kSumZero,
+  kQuantisedInputs
 };
 
 // Scales, zeros and bounds of a QConv or QMatMul.
@@ -46,6 +59,16 @@ struct QuantisedSpec {
   float factor(int64_t n) const {
     const float product = x.scale * w_scale_of(n);
     return has_codes ? product / y.scale : product;
+  }
+  // y's code less its zero times ratio, plus the residual's code times its, plus the rest, is the code of the sum.
+  struct Sum {
+    float ratio, residual_ratio, rest, low, high;
+  };
+  Sum second_sum() const {
+    const float of_residual = residual.scale / sum.scale;
+    const auto zero = static_cast<float>(sum.zero);
+    return {y.scale / sum.scale, of_residual, zero - of_residual * static_cast<float>(residual.zero), sum.low + zero,
+            sum.high + zero};
   }
   DType out_dtype() const { return !has_codes ? DType::kF32 : has_residual ? sum.dtype : y.dtype; }
 };

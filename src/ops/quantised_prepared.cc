@@ -107,14 +107,23 @@ class PreparedQConv : public PreparedOp {
     const auto groups = static_cast<int64_t>(packed_.size());
     for (int64_t group = 0; group < groups; ++group) {
       const uint8_t* const from = bytes_of(x) + group * channels_;
+      const bool pointwise = g.is_pointwise();
       const auto point = [&](int64_t row0, int64_t rows, const uint8_t** to, int64_t stride) {
+        if (pointwise) {
+          for (int64_t i = 0; i < rows; ++i) to[i] = from + (row0 + i) * C;
+          return;
+        }
+        int64_t ox = row0 % g.output[1] - 1, oy = row0 / g.output[1] % g.output[0];
+        int64_t image = row0 / (g.output[0] * g.output[1]);
         for (int64_t i = 0; i < rows; ++i) {
-          const int64_t row = row0 + i, ox = row % g.output[1], oy = row / g.output[1] % g.output[0];
-          const int64_t image = row / (g.output[0] * g.output[1]);
+          if (++ox == g.output[1]) {
+            ox = 0;
+            if (++oy == g.output[0]) oy = 0, ++image;
+          }
           const int64_t y0 = oy * g.stride[0] - g.begin[0], x0 = ox * g.stride[1] - g.begin[1];
           const int64_t first = (image * H + y0) * W + x0;
-          const bool inside = y0 >= 0 && y0 + (g.kernel[0] - 1) * g.dilation[0] < H && x0 >= 0 &&
-                              x0 + (KW - 1) * g.dilation[1] < W;
+          const bool inside =
+              y0 >= 0 && y0 + (g.kernel[0] - 1) * g.dilation[0] < H && x0 >= 0 && x0 + (KW - 1) * g.dilation[1] < W;
           const uint8_t** at = to + i;
           for (int64_t ky = 0; ky < g.kernel[0]; ++ky) {
             const int64_t yy = y0 + ky * g.dilation[0];
@@ -319,8 +328,7 @@ class PreparedQMatMul : public PreparedOp {
     Workers& workers = c.workers();
     const int64_t size = static_cast<int64_t>(element_bytes(y->dtype()));
     const auto product = [&](int64_t b, Workers& inner) -> Result<bool> {
-      BOLIDE_TRY(const PackedInt8 weights,
-                 packed(bytes_of(*w) + b * K * N, w->shape(), w->dtype(), heap_pool()));
+      BOLIDE_TRY(const PackedInt8 weights, packed(bytes_of(*w) + b * K * N, w->shape(), w->dtype(), heap_pool()));
       BOLIDE_TRY(const FinishConstants constants, FinishConstants::make(spec_, {&weights, 1}, K));
       const Int8Finish finish = constants.of(spec_, nullptr, y->mutable_data() + b * M * N * size, N);
       BOLIDE_TRY(const Matrix a, Matrix::make(heap_pool(), bytes_of(x) + b * M * K, M, K, spec_.x.dtype == DType::kI8,

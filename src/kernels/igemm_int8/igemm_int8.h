@@ -19,12 +19,14 @@ struct Int8Finish {
     kSums,    // out i32 = sum + offset...
     kFloats,  // out f32 = clamp(v + bias[n], low, high)
     kCodes,   // out byte = clamp(round half to even(v), low, high) + zero
-    kAdded,   // the code c above, less its zero, is a term of a sum:
-              // clamp(round((c * step + ((residual - residual_zero) * residual_step)) * inverse), low2, high2) + zero2;
-              // the product with step and the sum are fused
+    kAdded,   // that code less its zero, c, is a term of a sum:
+              // out byte = clamp(round half to even(c * ratio + (residual * residual_ratio + rest)), low2, high2),
+              // in fused multiply-adds
   };
   Kind kind = kCodes;
   bool residual_signed = false;
+  bool is_signed = false;  // the codes that come out are of i8
+  bool bounded = true;     // the lower bound of what comes out is above the type's least code
   const int32_t* offsets = nullptr;
   const float* scales = nullptr;          // not of kSums
   const float* bias = nullptr;            // of kFloats; null: none
@@ -34,10 +36,8 @@ struct Int8Finish {
   int32_t zero = 0;
   const uint8_t* residual = nullptr;  // [rows][residual_stride], at the panel's first column
   int64_t residual_stride = 0;
-  float step = 0, residual_step = 0, inverse = 0;
-  int32_t residual_zero = 0;
+  float ratio = 0, residual_ratio = 0, rest = 0;
   float low2 = 0, high2 = 0;
-  int32_t zero2 = 0;
   void* out = nullptr;     // [rows][out_stride] elements, at the panel's first column
   int64_t out_stride = 0;  // elements
 };
@@ -50,8 +50,8 @@ struct Int8BlockArgs {
   int64_t quads = 0;  // of 4 bytes a tap
   bool flip = false;  // bytes are signed: 128 is added to each (offsets tell)
   const int8_t* weights = nullptr;
-  int strips = 0;       // of 16 columns in the panel, 1 to 4
-  int64_t columns = 0;  // that are stored; at most 16 * strips
+  int strips = 0;              // of 16 columns in the panel, 1 to 4
+  int64_t columns = 0;         // that are stored; at most 16 * strips
   uint8_t* scratch = nullptr;  // AMX: 96 bytes for each byte of K padded to a multiple of 64
   bool scratch_ready = false;  // the last call with this scratch was of the same rows
   Int8Finish finish;           // of row 0 and the panel's first column

@@ -81,10 +81,8 @@ void finish(const Int8Finish& f, const int32_t* sums, int64_t row0, int64_t rows
       const __m256 c = clamped(rounded(v), f.low, f.high);
       const __m256 r =
           _mm256_cvtepi32_ps(widened(f.residual + (row0 + m) * f.residual_stride + n, left, f.residual_signed));
-      const __m256 other = _mm256_mul_ps(_mm256_sub_ps(r, _mm256_set1_ps(static_cast<float>(f.residual_zero))),
-                                         _mm256_set1_ps(f.residual_step));
-      const __m256 y = _mm256_mul_ps(_mm256_fmadd_ps(c, _mm256_set1_ps(f.step), other), _mm256_set1_ps(f.inverse));
-      store_bytes(to, codes_of(y, f.low2, f.high2, f.zero2), left);
+      const __m256 other = _mm256_fmadd_ps(r, _mm256_set1_ps(f.residual_ratio), _mm256_set1_ps(f.rest));
+      store_bytes(to, codes_of(_mm256_fmadd_ps(c, _mm256_set1_ps(f.ratio), other), f.low2, f.high2, 0), left);
     }
 }
 

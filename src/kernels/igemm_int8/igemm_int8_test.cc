@@ -67,16 +67,24 @@ void check(const Int8Engine& engine, const Case& c, std::mt19937& random, Worker
   Guarded out(static_cast<size_t>(((c.rows - 1) * stride + c.n) * (wide ? 4 : 1)));
   Guarded residual(static_cast<size_t>(c.rows * c.n));
   fill(residual, random);
-  Int8Job job{.engine = &engine, .weights = &*packed, .rows = c.rows, .taps = c.taps, .quads = c.bytes / 4,
-              .flip = c.x_signed, .finish = {}};
+  Int8Job job{.engine = &engine,
+              .weights = &*packed,
+              .rows = c.rows,
+              .taps = c.taps,
+              .quads = c.bytes / 4,
+              .flip = c.x_signed,
+              .finish = {}};
   Int8Finish& f = job.finish;
   f.kind = c.kind, f.residual_signed = c.x_signed;
   f.offsets = offsets.data(), f.scales = scales.data(), f.bias = bias.data();
   if (c.row_terms) f.row_sums = row_sums.data(), f.column_zeros = zeros.data();
-  f.low = c.kind == Int8Finish::kFloats ? -2.f : -100, f.high = c.kind == Int8Finish::kFloats ? 5.f : 90, f.zero = 7;
+  f.low = c.kind == Int8Finish::kFloats ? -2.f : -100, f.high = c.kind == Int8Finish::kFloats ? 5.f : 90;
+  f.zero = c.row_terms ? 7 : 110;  // codes of i8, or of u8
   f.residual = reinterpret_cast<const uint8_t*>(residual.data()), f.residual_stride = c.n;
-  f.step = 0.3f, f.residual_step = 0.7f, f.inverse = 1.9f, f.residual_zero = 5, f.low2 = -120, f.high2 = 110;
-  f.zero2 = -3;
+  f.ratio = 0.3f, f.residual_ratio = 0.7f, f.rest = 1.9f, f.low2 = c.x_signed ? -128 : 3, f.high2 = 110;
+  f.is_signed = c.kind == Int8Finish::kAdded ? c.x_signed : c.row_terms;
+  if (c.kind == Int8Finish::kCodes && c.bytes % 8 == 0)
+    f.low = static_cast<float>(f.is_signed ? -128 : 0) - static_cast<float>(f.zero), f.bounded = false;
   f.out = out.data(), f.out_stride = stride;
   const auto* x = reinterpret_cast<const uint8_t*>(pixels.data());
   const auto scratch = Tensor::make(DType::kU8, {static_cast<int64_t>(job.scratch_bytes(workers.threads()))});
@@ -106,14 +114,16 @@ void check(const Int8Engine& engine, const Case& c, std::mt19937& random, Worker
       if (c.kind == Int8Finish::kSums) {
         ASSERT_EQ(*reinterpret_cast<const int32_t*>(got), sum) << where;
       } else if (c.kind == Int8Finish::kFloats) {
-        ASSERT_EQ(*reinterpret_cast<const float*>(got), std::clamp(std::fma(static_cast<float>(sum), scales[i], bias[i]), f.low, f.high)) << where;
+        ASSERT_EQ(*reinterpret_cast<const float*>(got),
+                  std::clamp(std::fma(static_cast<float>(sum), scales[i], bias[i]), f.low, f.high))
+            << where;
       } else {
         float code = std::clamp(std::nearbyint(v), f.low, f.high);
         if (c.kind == Int8Finish::kAdded) {
           const uint8_t r = byte_at(residual, m * c.n + n);
-          const float other = static_cast<float>((c.x_signed ? static_cast<int8_t>(r) : r) - f.residual_zero);
-          const float total = std::fma(code, f.step, other * f.residual_step) * f.inverse;
-          code = std::clamp(std::nearbyint(total), f.low2, f.high2) + static_cast<float>(f.zero2);
+          const auto other = static_cast<float>(c.x_signed ? static_cast<int8_t>(r) : r);
+          code = std::clamp(std::nearbyint(std::fma(code, f.ratio, std::fma(other, f.residual_ratio, f.rest))), f.low2,
+                            f.high2);
         } else {
           code += static_cast<float>(f.zero);
         }
@@ -128,8 +138,13 @@ TEST(IgemmInt8, EqualsPlainLoops) {
   const auto draw = [&](int64_t most) { return std::uniform_int_distribution<int64_t>(1, most)(random); };
   for (const Int8Engine& engine : engines())
     for (int i = 0; i < 60; ++i) {
-      Case c{.rows = draw(150), .taps = draw(9), .bytes = 4 * draw(40), .n = draw(200), .x_signed = draw(2) == 1,
-             .row_terms = draw(3) == 1, .kind = static_cast<Int8Finish::Kind>(draw(4) - 1)};
+      Case c{.rows = draw(150),
+             .taps = draw(9),
+             .bytes = 4 * draw(40),
+             .n = draw(200),
+             .x_signed = draw(2) == 1,
+             .row_terms = draw(3) == 1,
+             .kind = static_cast<Int8Finish::Kind>(draw(4) - 1)};
       if (i % 7 == 0) c.n = 64 * draw(3), c.rows = 6 * draw(20);
       check(engine, c, random, workers);
       if (::testing::Test::HasFatalFailure()) {
@@ -152,8 +167,8 @@ TEST(IgemmInt8, ExtremesDoNotSaturate) {
       const auto packed = pack_int8(engine, kN, kK, w.data(), kK, 1);
       const std::vector<int32_t> zeros(64, 0);
       Guarded out(3 * kN * 4);
-      Int8Job job{.engine = &engine, .weights = &*packed, .rows = 3, .taps = 1, .quads = kK / 4, .flip = false,
-                  .finish = {}};
+      Int8Job job{
+          .engine = &engine, .weights = &*packed, .rows = 3, .taps = 1, .quads = kK / 4, .flip = false, .finish = {}};
       job.finish.kind = Int8Finish::kSums, job.finish.offsets = zeros.data();
       job.finish.out = out.data(), job.finish.out_stride = kN;
       const auto scratch = Tensor::make(DType::kU8, {static_cast<int64_t>(job.scratch_bytes(1))});
@@ -186,7 +201,12 @@ TEST(IgemmInt8, DepthwiseEqualsPlainLoops) {
       ASSERT_TRUE(packed);
       const std::vector<int32_t> offsets(static_cast<size_t>(padded(C, 64)), 11);
       Guarded out(static_cast<size_t>(rows * C * 4));
-      Int8Job job{.engine = &engine, .weights = &*packed, .rows = rows, .taps = taps, .quads = 0, .flip = x_signed,
+      Int8Job job{.engine = &engine,
+                  .weights = &*packed,
+                  .rows = rows,
+                  .taps = taps,
+                  .quads = 0,
+                  .flip = x_signed,
                   .finish = {}};
       job.finish.kind = Int8Finish::kSums, job.finish.offsets = offsets.data();
       job.finish.out = out.data(), job.finish.out_stride = C;
@@ -234,9 +254,17 @@ TEST(IgemmInt8, RoundsAndAdds) {
       engine.round({.x = values, .count = count, .scale = 0.25f, .low = -131, .high = 124, .zero = 131, .out = to});
       for (int64_t i = 0; i < count; ++i)
         ASSERT_EQ(to[i], std::clamp(std::nearbyint(values[i] / 0.25f) + 131, 0.f, 255.f)) << engine.isa;
-      engine.add({.a = reinterpret_cast<const uint8_t*>(a.data()), .b = reinterpret_cast<const uint8_t*>(b.data()),
-                  .a_signed = true, .b_signed = false, .count = count, .ratio_a = 0.4f, .ratio_b = 0.25f,
-                  .rest = 3.5f, .low = -128, .high = 120, .out = to});
+      engine.add({.a = reinterpret_cast<const uint8_t*>(a.data()),
+                  .b = reinterpret_cast<const uint8_t*>(b.data()),
+                  .a_signed = true,
+                  .b_signed = false,
+                  .count = count,
+                  .ratio_a = 0.4f,
+                  .ratio_b = 0.25f,
+                  .rest = 3.5f,
+                  .low = -128,
+                  .high = 120,
+                  .out = to});
       for (int64_t i = 0; i < count; ++i) {
         const auto p = static_cast<float>(static_cast<int8_t>(byte_at(a, i))), q = static_cast<float>(byte_at(b, i));
         const float sum = std::fma(p, 0.4f, std::fma(q, 0.25f, 3.5f));

@@ -84,6 +84,15 @@ void int8_block(const Int8BlockArgs& args) {
 
 // Four taps of 64 channels are interleaved to four registers of 16 channels (in each lane of 16 bytes: 4j to 4j + 3).
 void int8_depthwise(const Int8DepthwiseArgs& a) {
+  const Int8Finish& f = a.finish;
+  const bool wide = a.columns > 16 && f.kind == Int8Finish::kCodes && f.row_sums == nullptr;
+  alignas(64) int32_t offsets[kInt8PanelColumns];
+  alignas(64) float scales[kInt8PanelColumns];
+  if (wide)
+    for (int i = 0; i < kInt8PanelColumns; ++i) {  // register i / 16, lane i % 16 / 4
+      const int column = i % 16 / 4 * 16 + i / 16 * 4 + i % 4;
+      offsets[i] = f.offsets[column], scales[i] = f.scales[column];
+    }
   const __mmask64 mask = a.columns >= 64 ? ~__mmask64{0} : (__mmask64{1} << a.columns) - 1;
   const __m512i flip = a.flip ? _mm512_set1_epi8(-128) : _mm512_setzero_si512();
   for (int64_t row = 0; row < a.rows; ++row) {
@@ -105,6 +114,12 @@ void int8_depthwise(const Int8DepthwiseArgs& a) {
       sums[3] = _mm512_dpbusd_epi32(sums[3], _mm512_unpackhi_epi16(high01, high23), _mm512_loadu_si512(w + 192));
     }
     alignas(64) int32_t out[kInt8PanelColumns];
+    if (wide) {
+#pragma GCC unroll 4
+      for (int j = 0; j < 4; ++j) _mm512_store_si512(out + j * 16, sums[j]);
+      finish_wide<Int8Finish::kCodes, false>(f, out, offsets, scales, row, 1, a.columns);
+      continue;
+    }
 #pragma GCC unroll 4
     for (int j = 0; j < 4; ++j) {
       _mm_store_si128(reinterpret_cast<__m128i*>(out + j * 4), _mm512_castsi512_si128(sums[j]));

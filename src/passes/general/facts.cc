@@ -279,7 +279,8 @@ Facts FactsTable::infer(const Node& node, const Generic& op, size_t output) {
   }
   if (among(name, {"Resize", "Upsample", "Pad", "Tile", "DepthToSpace", "SpaceToDepth"})) return resized(node, op);
   if (output > 0) return to;
-  if ((op.def->domain == "bolide" && name.starts_with("Q")) || name.starts_with("QLinear") || name.starts_with("MatMulInteger"))
+  if ((op.def->domain == "bolide" && name.starts_with("Q")) || name.starts_with("QLinear") ||
+      name.starts_with("MatMulInteger"))
     return quantised(node, op);
   to.dtype = x.dtype;
   if (is_like_input(name)) {
@@ -384,7 +385,8 @@ Facts FactsTable::infer(const Node& node, const Generic& op, size_t output) {
       const int64_t after = whole ? (*in(1).values)[i + to.dims->size()] : Facts::kUnknown;
       if (before == 0 && after == 0) continue;
       const auto small = [](int64_t n) { return is_number(n) && n < (1 << 24) && n > -(1 << 24); };
-      dim = is_number(dim) && small(before) && small(after) && dim + before + after >= 0 ? dim + before + after : fresh();
+      dim =
+          is_number(dim) && small(before) && small(after) && dim + before + after >= 0 ? dim + before + after : fresh();
     }
   } else if (name == "ConvTranspose") {
     if (x.rank() < 3) return to;
@@ -452,6 +454,11 @@ Facts FactsTable::infer(const Node& node, const Generic& op, size_t output) {
       const int64_t all = (*in(2).dims)[0];
       to.dims = Numbers{(*x.dims)[0], (*x.dims)[1], sizes && sizes->size() == 3 ? (*sizes)[2] : all / 3};
     }
+  } else if (name == "Dense" && op.def->domain == "bolide") {
+    const Facts& w = in(1);
+    if (x.rank() < 1 || w.rank() != 2) return to;
+    to.dims = x.dims;
+    to.dims->back() = w.dims->back();
   } else {
     to.dtype = DType::kNone;
   }

@@ -20,6 +20,7 @@ constexpr std::array kPasses = {
     Pass{"fuse_bias_gelu", fuse_bias_gelu},
     Pass{"fuse_skip_layer_norm", fuse_skip_layer_norm},
     Pass{"fuse_gemm", fuse_gemm},
+    Pass{"fuse_dense", fuse_dense},
     Pass{"fuse_conv", fuse_conv},
     Pass{"remove_requantised", remove_requantised},
     Pass{"channels_last", channels_last},

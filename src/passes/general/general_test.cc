@@ -42,6 +42,7 @@ class Builder {
   ValueId integers(std::vector<int64_t> list) {
     return graph.add_constant("i", AnyValue(Tensor::vector(DType::kI64, std::span<const int64_t>(list))));
   }
+  ValueId number_of(int64_t value) { return graph.add_constant("i", AnyValue(Tensor::scalar(DType::kI64, value))); }
   ValueId op(std::string_view name, std::vector<ValueId> in, std::vector<NamedAttribute> attributes = {},
              int64_t version = 18, size_t outputs = 1) {
     const OpDef* def = find_op("", name, version);
@@ -252,6 +253,31 @@ TEST(GeneralPasses, ProductsAndBiasesAreGemm) {
   Builder wide;  // the sum has more dims than the product
   wide.output(wide.op("Add", {wide.op("MatMul", {wide.input({1, 4}), wide.weight({4, 5})}), wide.input({3, 5})}));
   EXPECT_EQ(wide.check(), (Left{{"Add", 1}, {"MatMul", 1}}));
+}
+
+TEST(GeneralPasses, ProductsBiasesResidualsAndActivationsAreDense) {
+  Builder b;
+  const ValueId x = b.open_input({2, 3, 8}, {0, 1});
+  // Rows of a table of positions, as many as x has.
+  const ValueId rows = b.op("Unsqueeze", {b.op("Gather", {b.op("Shape", {x}), b.number_of(1)}), b.integers({0})});
+  const ValueId positions = b.op("Slice", {b.weight({1, 9, 8}), b.integers({0}), rows, b.integers({1})});
+  const ValueId sum = b.op("Add", {x, positions});
+  const ValueId y = b.op("Add", {b.weight({8}), b.op("MatMul", {sum, b.weight({8, 8})})});
+  const ValueId z = b.op("Relu", {b.op("Add", {y, x})});
+  b.output(b.op("Tanh", {b.op("MatMul", {z, b.weight({8, 5})})}));
+  const Left left = b.check();
+  EXPECT_EQ(left.at("Dense"), 2);
+  EXPECT_EQ(left.at("Add"), 1);
+  EXPECT_EQ(left.count("MatMul") + left.count("Relu") + left.count("Tanh"), 0U);
+
+  // What others read stays, and so does a sum that may broadcast.
+  Builder shared;
+  const ValueId u = shared.open_input({2, 3, 8}, {0, 1}), v = shared.open_input({2, 3, 8}, {0, 1});
+  const ValueId product = shared.op("MatMul", {u, shared.weight({8, 8})});
+  shared.output(product);
+  shared.output(shared.op("Relu", {product}));
+  shared.output(shared.op("Add", {shared.op("MatMul", {u, shared.weight({8, 8})}), v}));
+  EXPECT_EQ(shared.check(), (Left{{"Add", 1}, {"MatMul", 2}, {"Relu", 1}}));
 }
 
 TEST(GeneralPasses, GeluSwishAndHardSwishAreFound) {
