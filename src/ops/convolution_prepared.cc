@@ -22,20 +22,20 @@ class PreparedConv final : public PreparedOp {
   Result<> pack(const PrepareContext& context, int64_t groups) {
     const Tensor& w = *context.constant(1);
     w_shape_ = w.shape();
-    groups_ = groups, M_ = w.dim(0), C_ = w.dim(1) * groups;
+    groups_ = groups, outputs_ = w.dim(0), channels_ = w.dim(1) * groups;
     taps_ = w.dim(0) * w.dim(1) == 0 ? 0 : w.elements() / w.dim(0) / w.dim(1);
-    depthwise_ = w.dim(1) == 1 && M_ == groups_ && groups_ > 1;
+    depthwise_ = w.dim(1) == 1 && outputs_ == groups_ && groups_ > 1;
     if (const Tensor* b = context.constant(2)) {
       BOLIDE_TRY(bias_, Tensor::make(DType::kF32, b->shape()));
       std::copy(b->as<float>().begin(), b->as<float>().end(), bias_.mutate<float>().begin());
     }
     const float* const from = w.as<float>().data();
-    const int64_t channels = w.dim(1), depth = channels * taps_, rows = M_ / groups_;
+    const int64_t channels = w.dim(1), depth = channels * taps_, rows = outputs_ / groups_;
     if (depthwise_) {  // [taps, channels]
       BOLIDE_TRY(weights_, Tensor::make(DType::kF32, {w.elements()}, packed_pool()));
       float* const to = weights_.mutate<float>().data();
-      for (int64_t m = 0; m < M_; ++m)
-        for (int64_t t = 0; t < taps_; ++t) to[t * M_ + m] = from[m * taps_ + t];
+      for (int64_t m = 0; m < outputs_; ++m)
+        for (int64_t t = 0; t < taps_; ++t) to[t * outputs_ + m] = from[m * taps_ + t];
       return {};
     }
     strips_size_ = igemm::strips_size(depth, rows);
@@ -106,7 +106,7 @@ class PreparedConv final : public PreparedOp {
 
   void compute(RunContext& c, const Convolution& convolution, const float* x, const float* bias, const float* z,
                float* y) const {
-    igemm::Windows windows = windows_of(convolution.window, C_);
+    igemm::Windows windows = windows_of(convolution.window, channels_);
     if (depthwise_) {
       channels_last::depthwise(c.workers(), isa_,
                                {.windows = windows,
@@ -121,8 +121,8 @@ class PreparedConv final : public PreparedOp {
                                 .beta = activation_.beta});
       return;
     }
-    windows.channels = C_ / groups_;
-    const int64_t rows = M_ / groups_;
+    windows.channels = channels_ / groups_;
+    const int64_t rows = outputs_ / groups_;
     std::vector<igemm::Item> items;
     for (int64_t g = 0; g < groups_; ++g)
       items.push_back({x + g * windows.channels, weights_.as<float>().data() + g * strips_size_, y + g * rows,
@@ -132,10 +132,10 @@ class PreparedConv final : public PreparedOp {
                      .M = convolution.N * convolution.window.outputs(),
                      .N = rows,
                      .K = windows.depth(),
-                     .a_stride = C_,
+                     .a_stride = channels_,
                      .windows = convolution.window.is_pointwise() ? nullptr : &windows,
-                     .c_stride = M_,
-                     .residual_stride = M_,
+                     .c_stride = outputs_,
+                     .residual_stride = outputs_,
                      .activation = activation_.kind,
                      .alpha = activation_.alpha,
                      .beta = activation_.beta});
@@ -145,7 +145,7 @@ class PreparedConv final : public PreparedOp {
   bool channels_last_;
   FusedActivation activation_;
   bool depthwise_ = false;
-  int64_t groups_ = 1, M_ = 0, C_ = 0, taps_ = 0, strips_size_ = 0;
+  int64_t groups_ = 1, outputs_ = 0, channels_ = 0, taps_ = 0, strips_size_ = 0;
   Shape w_shape_;
   Tensor weights_, bias_;
 };

@@ -13,6 +13,7 @@ namespace {
 
 constexpr int64_t kDepthMax = 768;                // of K a pass: 32 columns of B are 96 KB
 constexpr int64_t kRunsDepthMax = 1664;           // the same where A is read as it lies: 208 KB
+constexpr int64_t kKeptFloatsMax = 112 * 1024;    // of B that stay in L2: 448 KB
 constexpr int64_t kPackedFloatsMax = 96 * 1024;   // of A a thread packs at a time: 384 KB, which leave room in L2 for B
 constexpr int64_t kChunkWork = int64_t{2} << 20;  // multiplications that are worth a chunk: some 30 us
 constexpr int64_t kChunksPerThread = 4;           // so that threads that are held up do not hold up the others
@@ -154,16 +155,28 @@ class Plan {
           f_.pack_rows(a, p_.a_stride, m1 - m0, k1 - k0, to, t.a_stride);
         a = to;
       }
+      const auto set_rows = [&](int64_t i, bool asks) {
+        const int64_t m = part(p_.M, units_, i), next = part(p_.M, units_, i + 1);
+        t.a = a + (m - m0) * t.a_stride;
+        t.next_a = asks && i + 1 < tiles.last ? a + (next - m0) * t.a_stride : nullptr;
+        return Range{m, next};
+      };
+      if (keeps_b()) {
+        for (int64_t i = tiles.first; i < tiles.last; ++i)
+          for (int64_t s = strips.first; s < strips.last; s += f_.tile_strips) {
+            begin_columns(item, s, strips.last, {k0, k1}, t);
+            const Range m = set_rows(i, reads_ == Reads::kRows && s == strips.first);
+            tile(item, s, m.first, m.last - m.first, t);
+          }
+        continue;
+      }
       for (int64_t s = strips.first; s < strips.last; s += f_.tile_strips) {
-        begin_columns(item, s, std::min<int64_t>(f_.tile_strips, strips.last - s), {k0, k1}, t);
+        begin_columns(item, s, strips.last, {k0, k1}, t);
         const Ahead ahead = after(item, s, {k0, k1}, tiles.last - tiles.first);
         for (int64_t i = tiles.first; i < tiles.last; ++i) {
-          const int64_t m = part(p_.M, units_, i), next = part(p_.M, units_, i + 1);
-          t.a = a + (m - m0) * t.a_stride;
-          t.next_a = reads_ == Reads::kRows && s == strips.first && i + 1 < tiles.last ? a + (next - m0) * t.a_stride
-                                                                                       : nullptr;
+          const Range m = set_rows(i, reads_ == Reads::kRows && s == strips.first);
           ahead.of(i - tiles.first, t);
-          tile(item, s, m, next - m, t);
+          tile(item, s, m.first, m.last - m.first, t);
         }
       }
     }
@@ -204,22 +217,38 @@ class Plan {
       Tile t;
       t.a_stride = w.stride[1] * w.channels;
       t.run = run_, t.runs = r1 - r0, t.a_run_stride = w.dilation[0] * lines.stride;
-      for (int64_t s = strips.first; s < strips.last; s += f_.tile_strips) {
-        begin_columns(item, s, std::min<int64_t>(f_.tile_strips, strips.last - s), {r0 * run_, r1 * run_}, t);
-        const Ahead ahead = after(item, s, {r0 * run_, r1 * run_}, lines.count * row_tiles_);
-        for (int64_t y = 0; y < lines.count; ++y) {
-          const float* const line = lines.a + y * w.stride[0] * lines.stride + r0 * t.a_run_stride;
-          const int64_t m = (lines.image * w.height_out + lines.first + y) * w.width_out;
-          for (int64_t i = 0; i < row_tiles_; ++i) {
-            const int64_t x = part(w.width_out, row_tiles_, i);
-            t.a = line + x * t.a_stride;
-            ahead.of(y * row_tiles_ + i, t);
-            tile(item, s, m + x, part(w.width_out, row_tiles_, i + 1) - x, t);
+      const Range k{r0 * run_, r1 * run_};
+      const auto set_rows = [&](int64_t i) {
+        const int64_t y = i / row_tiles_, x = part(w.width_out, row_tiles_, i % row_tiles_);
+        const int64_t m = (lines.image * w.height_out + lines.first + y) * w.width_out;
+        t.a = lines.a + y * w.stride[0] * lines.stride + r0 * t.a_run_stride + x * t.a_stride;
+        return Range{m + x, m + part(w.width_out, row_tiles_, i % row_tiles_ + 1)};
+      };
+      const int64_t tiles = lines.count * row_tiles_;
+      if (keeps_b()) {
+        for (int64_t i = 0; i < tiles; ++i)
+          for (int64_t s = strips.first; s < strips.last; s += f_.tile_strips) {
+            begin_columns(item, s, strips.last, k, t);
+            const Range m = set_rows(i);
+            tile(item, s, m.first, m.last - m.first, t);
           }
+        continue;
+      }
+      for (int64_t s = strips.first; s < strips.last; s += f_.tile_strips) {
+        begin_columns(item, s, strips.last, k, t);
+        const Ahead ahead = after(item, s, k, tiles);
+        for (int64_t i = 0; i < tiles; ++i) {
+          const Range m = set_rows(i);
+          ahead.of(i, t);
+          tile(item, s, m.first, m.last - m.first, t);
         }
       }
     }
   }
+
+  // B stays in L2 as a whole: then a tile's rows meet all columns one after the other, and A and C are gone through
+  // once. Else columns meet all rows of the block.
+  bool keeps_b() const { return passes_ == 1 && p_.K * p_.N <= kKeptFloatsMax; }
 
   // The next strips' part of K, which the tiles before them ask for, each an equal part of it.
   struct Ahead {
@@ -239,9 +268,10 @@ class Plan {
     return {item.strips + (next * p_.K + k.first) * kStrip, k.last - k.first, std::min(tiles, Ahead::kPartsMax)};
   }
 
-  // What tiles of `count` strips from `strip` on share, for a part of K.
-  void begin_columns(const Item& item, int64_t strip, int64_t count, Range k, Tile& t) const {
-    t.b = item.strips + (strip * p_.K + k.first) * kStrip, t.b_stride = p_.K * kStrip;
+  // What tiles of the strips from `strip` on share, for a part of K.
+  void begin_columns(const Item& item, int64_t strip, int64_t strips_end, Range k, Tile& t) const {
+    const int64_t count = std::min<int64_t>(f_.tile_strips, strips_end - strip);
+    t.next_b = t.b = item.strips + (strip * p_.K + k.first) * kStrip, t.b_stride = p_.K * kStrip;
     t.c_stride = p_.c_stride, t.columns = std::min(p_.N - strip * kStrip, count * kStrip);
     t.adds = k.first > 0, t.ends = k.last == p_.K;
     t.bias = item.bias == nullptr ? nullptr : item.bias + strip * kStrip;
