@@ -31,7 +31,9 @@ GROUPS = [
     ("attention-generic", "Attention.RaggedBatches*:Attention.OnDevice:Attention.ExtremeScores", {"racecheck": 5}),
     ("attention-decode", "Attention.Decode*", {"racecheck": 2}),
     ("attention-prompt", "Attention.Prompts*:Attention.LongContexts*:Attention.SharedPages*", {"racecheck": 2}),
-    ("products", "LinearFused.*:-LinearFused.QkvRope", {"racecheck": 3}),
+    ("products", "LinearFused.*:-LinearFused.QkvRope:LinearFused.StoredTypes", {"racecheck": 3}),
+    ("products-stored", "LinearFused.StoredTypes", {"racecheck": 2}),
+    ("products-chain", "LinearChain.GivesTheBitsOfItsSteps", {"racecheck": 2}),
     ("products-qkv", "LinearFused.QkvRope", {"racecheck": 2}),
     ("products-generic", "Linear.*", {"memcheck": 23, "racecheck": 41, "initcheck": 37, "synccheck": 23}),
     ("act", "Act.*:Norm.*", {"memcheck": 7, "racecheck": 17, "initcheck": 13, "synccheck": 7}),
@@ -54,6 +56,12 @@ EXPECTED = [
     ("racecheck", r"Race reported between .* access at nvjet_sm90_\w+[^\n]*\n\s+and .* access at nvjet_sm90_",
      "both accesses are in a kernel of cuBLASLt's, which passes shared memory between warps by TMA and mbarriers; "
      "nothing of ours touches it"),
+    # Just the eight reads of a pair of rows' sums (gemv_cuda.cuh, gemv_finish), so that any other race shows.
+    ("racecheck", r"^[^\n]*Race reported between Write access at void bolide::cuda::gemv_(chain_)?kernel<[^\n]*"
+     r"(\n\s+and Read access at void bolide::cuda::gemv_(chain_)?kernel<[^\n]*){8}$",
+     "sums go from the warps that multiply to those that finish by bar.arrive and bar.sync; of a program of 20 lines that "
+     "does so as PTX's manual has it (twice as many passes as buffers, or another named barrier beside) racecheck reports "
+     "the same"),
 ]
 
 LINE = re.compile(r"^=+ ?(.*)$")
@@ -102,7 +110,7 @@ def findings_of(output):
         name = short_kernel(kernel[1]) if kernel else "-"
         # Without what differs from thread to thread.
         what = re.sub(r"0x[0-9a-f]+|\(\d+,\d+,\d+\)|\d+", "N", block[0])
-        entry = found.setdefault((what, name), {"what": block[0], "kernel": name, "count": 0, "example": text[:2000]})
+        entry = found.setdefault((what, name), {"what": block[0], "kernel": name, "count": 0, "example": text[:4000]})
         entry["count"] += 1
     return list(found.values())
 

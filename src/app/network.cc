@@ -94,7 +94,11 @@ Result<std::vector<PassRecord>> run_passes(OnnxProgram& program, Workers& worker
   return run_general_passes(program.graph, inputs, workers, names, after);
 }
 
-bool is_network(const std::filesystem::path& path) { return path.extension() == ".onnx"; }
+bool is_network(const std::filesystem::path& path) {
+  std::string ending = path.extension().string();
+  for (char& c : ending) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return ending == ".onnx";
+}
 
 std::string to_string(const OnnxType& type) {
   switch (type.kind) {
@@ -152,7 +156,8 @@ Result<ShapeRange> parse_shape_range(std::string_view text, std::span<const Onnx
   for (std::vector<int64_t>* dims : {&range.min, &range.opt, &range.max}) {
     const size_t comma = shapes.find(',');
     if (shapes.empty()) return refuse("expected three shapes: NAME=min,opt,max");
-    BOLIDE_TRY(const Shape shape, parse_shape(shapes.substr(0, comma)));
+    auto parsed = parse_shape(shapes.substr(0, comma)).context(fmt::format("--profile-shape {:.100}", text));
+    BOLIDE_TRY(const Shape shape, std::move(parsed));
     dims->assign(shape.span().begin(), shape.span().end());
     shapes = comma == std::string_view::npos ? std::string_view() : shapes.substr(comma + 1);
   }
@@ -202,6 +207,13 @@ Result<NetworkSession> NetworkSession::open(const std::filesystem::path& path, c
 
 Result<std::vector<AnyValue>> NetworkSession::run(std::vector<AnyValue> given, const GeneralObserver* observer,
                                                   std::span<const OutputMemory> memories) {
+  auto results = run_checked(std::move(given), observer, memories);
+  if (!results) return std::move(results).error().context(model_->path().string());
+  return results;
+}
+
+Result<std::vector<AnyValue>> NetworkSession::run_checked(std::vector<AnyValue> given, const GeneralObserver* observer,
+                                                          std::span<const OutputMemory> memories) {
   if (given.size() != inputs().size())
     return error(Code::kInvalid, fmt::format("{} values for a model of {} inputs", given.size(), inputs().size()));
   for (size_t i = 0; i < given.size(); ++i) {

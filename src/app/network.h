@@ -50,6 +50,7 @@ class NetworkModel {
   static Result<std::shared_ptr<const NetworkModel>> open(const std::filesystem::path& path,
                                                           const NetworkSettings& options);
 
+  const std::filesystem::path& path() const { return path_; }
   const OnnxProgram& program() const { return program_; }
   const std::vector<OnnxProgram::Port>& inputs() const { return program_.inputs; }
   const std::vector<OnnxProgram::Port>& outputs() const { return program_.outputs; }
@@ -63,11 +64,11 @@ class NetworkModel {
  private:
   NetworkModel() = default;
 
+  std::filesystem::path path_;
   OnnxProgram program_;                       // the interpreter points into it
   std::unique_ptr<Interpreter> interpreter_;  // made last
   std::vector<PassRecord> passes_;
   double load_ms_ = 0;
-  std::filesystem::path path_;
   NetworkSettings settings_;
   mutable std::mutex without_names_mutex_;
   mutable std::shared_ptr<const NetworkModel> without_names_;
@@ -106,6 +107,9 @@ class NetworkSession {
 
  private:
   NetworkSession() = default;
+  // run, whose errors do not name the model's file yet.
+  Result<std::vector<AnyValue>> run_checked(std::vector<AnyValue> inputs, const GeneralObserver* observer,
+                                            std::span<const OutputMemory> memories);
 
   std::shared_ptr<const NetworkModel> model_;
   std::unique_ptr<Device> device_;

@@ -1,8 +1,11 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <utility>
 
 #include "app/image_input.h"
 #include "app/network.h"
@@ -40,6 +43,17 @@ Result<> flatten(const json& value, size_t depth, std::vector<int64_t>& dims, st
   return {};
 }
 
+// Whether T has this number: it is whole, and not too large.
+template <class T>
+bool fits(const json& element) {
+  if (element.is_number_unsigned()) return std::in_range<T>(element.get<uint64_t>());
+  if (element.is_number_integer()) return std::in_range<T>(element.get<int64_t>());
+  if (!element.is_number()) return true;
+  const double number = element.get<double>();
+  return std::trunc(number) == number && number >= static_cast<double>(std::numeric_limits<T>::min()) &&
+         number < std::ldexp(1.0, std::numeric_limits<T>::digits);
+}
+
 Result<Tensor> from_json(const json& value, DType dtype) {
   std::vector<int64_t> dims;
   std::vector<const json*> elements;
@@ -64,6 +78,9 @@ Result<Tensor> from_json(const json& value, DType dtype) {
       if constexpr (std::is_same_v<T, Bool>) {
         to[i].value = element.is_boolean() ? element.get<bool>() : element.get<double>() != 0;
       } else if constexpr (std::is_integral_v<T>) {
+        if (!fits<T>(element))
+          return error(Code::kInvalid,
+                       fmt::format("{} is no number of {}", element.dump().substr(0, 40), to_string(dtype)));
         to[i] = element.is_boolean() ? static_cast<T>(element.get<bool>()) : element.get<T>();
       } else {
         const double number = element.is_boolean() ? static_cast<double>(element.get<bool>()) : element.get<double>();
@@ -136,6 +153,9 @@ Result<Tensor> read_input(const OnnxProgram::Port& port, std::string_view text, 
   }
   json value = json::parse(content, nullptr, /*allow_exceptions=*/false);
   if (value.is_discarded()) {
+    if (path.ends_with(".json"))
+      return error(Code::kInvalid,
+                   fmt::format("{}: is no JSON (it has no NaN and no Infinity: give those in a .npy file)", path));
     if (dtype != DType::kString)
       return error(
           Code::kInvalid,

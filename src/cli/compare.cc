@@ -6,6 +6,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "base/utf8.h"
 #include "cli/cli.h"
 #include "cli/flags.h"
 #include "cli/network.h"
@@ -77,23 +78,24 @@ std::string difference_text(const ValueDifference& d) {
 }
 
 void print_text(const NetworkComparison& comparison, const std::string& against) {
-  fmt::print("against {}\n", against);
+  fmt::print("against {}\n", printable(against));
   for (const ComparedValue& output : comparison.outputs)
-    fmt::print("{} {}: {}\n", output.name, output.type, difference_text(output.difference));
+    fmt::print("{} {}: {}\n", printable(output.name), output.type, difference_text(output.difference));
   std::vector<const ComparedValue*> worst;
   for (const ComparedValue& node : comparison.nodes)
     if (differs(node)) worst.push_back(&node);
   fmt::print("{} values of nodes were compared, {} differ; {} nodes are only in the first, {} only in the second\n",
              comparison.nodes.size(), worst.size(), comparison.nodes_only_here, comparison.nodes_only_there);
   if (!worst.empty()) {
-    fmt::print("the first: {} ({}), {}\n", worst[0]->name, worst[0]->op, difference_text(worst[0]->difference));
+    fmt::print("the first: {} ({}), {}\n", printable(worst[0]->name), worst[0]->op,
+               difference_text(worst[0]->difference));
     std::stable_sort(worst.begin(), worst.end(),
                      [](const auto* a, const auto* b) { return badness(*a) > badness(*b); });
     worst.resize(std::min(worst.size(), kShownMax));
     Table table({{"node"}, {"operator"}, {"type"}, {"difference"}, {"us", 1}, {"reference_us", 1}});
     for (const ComparedValue* node : worst)
       table.add({node->name, node->op, node->type, difference_text(node->difference), node->us, node->reference_us});
-    fmt::print("{}", table.to_text());
+    fmt::print("{}", printable(table.to_text(), true));
   }
   fmt::print("{:.2f} ms, {:.2f} ms the other\n", comparison.ms, comparison.reference_ms);
 }

@@ -60,6 +60,8 @@ Result<int> conformance(const ConformanceFlags& flags) {
              run_conformance(flags.suite, {flags.filter, flags.exclusions, split_names(flags.skip_passes)},
                              stream->workers(), progress));
   line.clear();
+  if (cases.empty())
+    return error(Code::kNotFound, fmt::format("--filter {:.100}: no case's name has it", flags.filter));
   Count sum;
   std::map<std::string, Count> by_op;
   std::map<int64_t, Count> by_opset;

@@ -14,6 +14,7 @@
 #include "app/model_flags.h"
 #include "app/network.h"
 #include "base/file.h"
+#include "base/utf8.h"
 #include "cli/flags.h"
 #include "formats/npy.h"
 #include "measure/report.h"
@@ -84,9 +85,10 @@ Result<int64_t> size_of(const OnnxDim& dim, bool first, const NetworkFlags& flag
   for (const std::string& flag : flags.dims) {
     const size_t equals = flag.find('=');
     if (equals == std::string::npos || flag.substr(0, equals) != dim.symbol) continue;
-    BOLIDE_TRY(const Shape size, parse_shape(flag.substr(equals + 1)));
-    if (size.rank != 1) return error(Code::kInvalid, fmt::format("--dim {:.80}: expected NAME=N", flag));
-    return size[0];
+    const auto size = parse_shape(flag.substr(equals + 1));
+    if (!size || size->rank != 1)
+      return error(Code::kInvalid, fmt::format("--dim {:.80}: expected NAME=N with a whole number", flag));
+    return (*size)[0];
   }
   return first && flags.batch > 0 ? flags.batch : 1;
 }
@@ -163,6 +165,7 @@ Result<NetworkSession> open_network(const NetworkFlags& flags) {
 }
 
 Result<std::vector<AnyValue>> network_inputs(const NetworkSession& network, const NetworkFlags& flags, bool fill) {
+  BOLIDE_TRY(check_dims(network, flags));
   const auto& ports = network.inputs();
   std::vector<AnyValue> values(ports.size());
   std::vector<std::string> shapes(ports.size());
@@ -174,7 +177,8 @@ Result<std::vector<AnyValue>> network_inputs(const NetworkSession& network, cons
     BOLIDE_TRY(const auto named, split_flag(network, flag, "input"));
     std::string note;
     BOLIDE_TRY(values[named.first], network_input(ports[named.first], named.second, flags.seed + named.first, &note));
-    if (!note.empty()) fmt::print(stderr, "input {}: {}\n", ports[named.first].name, note);
+    if (!note.empty())
+      fmt::print(stderr, "input {}\n", printable(fmt::format("{}: {}", ports[named.first].name, note)));
   }
   for (size_t i = 0; i < ports.size(); ++i) {
     if (values[i].has_value()) continue;
@@ -228,8 +232,8 @@ Result<> run_network(const NetworkFlags& flags) {
     return {};
   }
   for (size_t i = 0; i < outputs.size(); ++i)
-    fmt::print("{} {}: {}\n", network.outputs()[i].name, shape_text(outputs[i]),
-               short_text(out["outputs"][network.outputs()[i].name]));
+    fmt::print("{} {}: {}\n", printable(network.outputs()[i].name), shape_text(outputs[i]),
+               printable(short_text(out["outputs"][network.outputs()[i].name])));
   fmt::print(stderr, "{:.2f} ms; load {:.1f} ms\n", ms, network.load_ms());
   return {};
 }
@@ -276,7 +280,7 @@ Result<> bench_network(const NetworkFlags& flags) {
   }
   fmt::print("{}, {} threads, {}\n", network.device().name, network.device().threads, to_string(network.device().isa));
   for (size_t i = 0; i < inputs.size(); ++i)
-    fmt::print("{:<14}{} {}\n", i == 0 ? "inputs" : "", network.inputs()[i].name, shape_text(inputs[i]));
+    fmt::print("{:<14}{} {}\n", i == 0 ? "inputs" : "", printable(network.inputs()[i].name), shape_text(inputs[i]));
   fmt::print("{:<14}median {:.3f} ms, min {:.3f}, max {:.3f}, p99 {:.3f} of {} runs; first {:.3f}\n", "latency",
              stat.median, stat.min, stat.max, p99, repeat, first_ms);
   fmt::print("{:<14}{:.1f} ms\n", "load", network.load_ms());

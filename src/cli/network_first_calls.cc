@@ -37,12 +37,11 @@ Result<Sizes> parse_sizes(const std::string& text) {
                              text, kSizesMax));
   };
   if (equals == std::string::npos || colon == std::string::npos) return refuse();
-  BOLIDE_TRY(const Shape low, parse_shape(text.substr(equals + 1, colon - equals - 1)));
-  BOLIDE_TRY(const Shape high, parse_shape(text.substr(colon + 1)));
-  if (low.rank != 1 || high.rank != 1 || low[0] < 1 || high[0] < low[0] ||
-      high[0] - low[0] >= static_cast<int64_t>(kSizesMax))
-    return refuse();
-  return Sizes{text.substr(0, equals), low[0], high[0]};
+  const auto low = parse_shape(text.substr(equals + 1, colon - equals - 1)), high = parse_shape(text.substr(colon + 1));
+  if (!low || !high || low->rank != 1 || high->rank != 1) return refuse();
+  const int64_t first = (*low)[0], last = (*high)[0];
+  if (first < 1 || last < first || last - first >= static_cast<int64_t>(kSizesMax)) return refuse();
+  return Sizes{text.substr(0, equals), first, last};
 }
 
 struct Timed {
@@ -99,7 +98,7 @@ Result<> bench_first_calls(const NetworkFlags& flags) {
         {"slow", ordered_json::array()}};
     for (const Timed& call : stalled)
       out["slow"].push_back({{"size", call.size}, {"first_ms", call.first_ms}, {"steady_ms", call.steady_ms}});
-    std::cout << out.dump() << std::endl;
+    std::cout << out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << std::endl;
     return {};
   }
   fmt::print("{}, {} threads, {}\n", network.device().name, network.device().threads, to_string(network.device().isa));

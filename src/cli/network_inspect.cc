@@ -9,6 +9,7 @@
 
 #include "app/model_flags.h"
 #include "app/network.h"
+#include "base/utf8.h"
 #include "cli/network.h"
 #include "measure/report.h"
 #include "passes/general/left_over.h"
@@ -17,6 +18,10 @@ namespace bolide::cli {
 namespace {
 
 using nlohmann::ordered_json;
+
+std::string port_text(const OnnxProgram::Port& port) {
+  return printable(fmt::format("{} {}", port.name, to_string(port.type)));
+}
 
 std::string counts_of(const std::map<std::string, int>& ops) {
   std::string text;
@@ -68,7 +73,9 @@ Result<> inspect_passes(OnnxProgram& program, const NetworkFlags& flags) {
   Workers workers(1);
   BOLIDE_TRY(run_passes(program, workers, split_names(flags.skip_passes), &observer));
   if (flags.json)
-    std::cout << ordered_json{{"model", flags.path}, {"passes", list}, {"operators", before}}.dump() << std::endl;
+    std::cout << ordered_json{{"model", flags.path}, {"passes", list}, {"operators", before}}.dump(
+                     -1, ' ', false, ordered_json::error_handler_t::replace)
+              << std::endl;
   else
     fmt::print("{:<26}{:>9}  {} nodes: {}\n", "as run", "", total(before), counts_of(before));
   return {};
@@ -130,21 +137,24 @@ Result<> inspect_plan(const NetworkFlags& flags) {
     return {};
   }
   fmt::print("{}, {}\n", network.device().name, to_string(network.device().isa));
-  for (const auto& [name, shape] : shapes.items()) fmt::print("input   {} {}\n", name, shape.get<std::string>());
+  for (const auto& [name, shape] : shapes.items())
+    fmt::print("input   {} {}\n", printable(name), shape.get<std::string>());
   Table table({{"node"}, {"operator"}, {"kernel"}, {"output"}, {"packed"}, {"live"}, {"made_of", 0}});
   const auto bytes = [](size_t n) { return n == 0 ? std::string() : format_bytes(static_cast<int64_t>(n)); };
   for (const PlannedNode& node : nodes)
     table.add({shortened(node.name), node.op, node.kernel, node.output, bytes(node.packed_bytes),
                bytes(node.live_bytes), static_cast<double>(std::max<size_t>(node.from.size(), 1))});
-  fmt::print("{}", table.to_text());
+  fmt::print("{}", printable(table.to_text(), true));
   fmt::print("\nmemory: {} packed for kernels; values need at most {}{}\nnodes that take the place of others:\n",
              format_bytes(static_cast<int64_t>(packed)),
              format_bytes(static_cast<int64_t>(network.pool().bytes_in_use_max())),
-             peak == nodes.end() ? "" : fmt::format(", most behind {}", peak->name));
+             peak == nodes.end() ? "" : fmt::format(", most behind {}", printable(peak->name)));
   for (const PlannedNode& node : nodes)
-    if (!node.from.empty()) fmt::print("  {}: {}\n", node.name, fmt::join(node.from, ", "));
+    if (!node.from.empty())
+      fmt::print("  {}\n", printable(fmt::format("{}: {}", node.name, fmt::join(node.from, ", "))));
   if (!left.empty()) fmt::print("not fused, and why:\n");
-  for (const LeftOver& one : left) fmt::print("  {} ({}): {}\n", one.node, one.op, one.why);
+  for (const LeftOver& one : left)
+    fmt::print("  {}\n", printable(fmt::format("{} ({}): {}", one.node, one.op, one.why)));
   return {};
 }
 
@@ -177,13 +187,13 @@ Result<> inspect_network(const NetworkFlags& flags) {
     std::cout << out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << std::endl;
     return {};
   }
-  fmt::print("{}: ONNX", flags.path);
+  fmt::print("{}: ONNX", printable(flags.path));
   for (const auto& [domain, version] : program.opsets)
-    fmt::print(", {} {}", domain.empty() ? "ai.onnx" : domain, version);
-  if (!program.producer.empty()) fmt::print(", by {:.60}", program.producer);
+    fmt::print(", {} {}", domain.empty() ? "ai.onnx" : printable(domain), version);
+  if (!program.producer.empty()) fmt::print(", by {:.60}", printable(program.producer));
   fmt::print("\n{} nodes, {} of constants\n", nodes, format_bytes(static_cast<int64_t>(constants)));
-  for (const auto& port : program.inputs) fmt::print("input   {} {}\n", port.name, to_string(port.type));
-  for (const auto& port : program.outputs) fmt::print("output  {} {}\n", port.name, to_string(port.type));
+  for (const auto& port : program.inputs) fmt::print("input   {}\n", port_text(port));
+  for (const auto& port : program.outputs) fmt::print("output  {}\n", port_text(port));
   for (const auto& [op, n] : ops) fmt::print("{:>6}  {}\n", n, op);
   return {};
 }

@@ -10,6 +10,7 @@
 
 #include "app/model_flags.h"
 #include "app/network.h"
+#include "base/utf8.h"
 #include "cli/network.h"
 #include "measure/report.h"
 
@@ -142,7 +143,8 @@ Result<> profile_network(const NetworkFlags& flags) {
              to_string(network.device().isa), network.load_ms());
   print_call("first call", first);
   print_call("steady call", steady);
-  fmt::print("mean of {}     {:.3f} ms, {:.3f} in operators\n\n{}", repeat, wall * 1e3, total * 1e3, table.to_text());
+  fmt::print("mean of {}     {:.3f} ms, {:.3f} in operators\n\n{}", repeat, wall * 1e3, total * 1e3,
+             printable(table.to_text(), true));
   return {};
 }
 

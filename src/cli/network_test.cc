@@ -66,6 +66,9 @@ TEST_F(NetworkCommands, DimsAreGivenByName) {
   refused({"bench", "--dim", "length=9"},
           "--dim length=9: expected NAME=N with a dim that the inputs leave open: batch");
   refused({"bench", "--dim", "sequence=1x2"}, "--dim sequence=1x2: expected NAME=N");
+  for (const char* flag : {"sequence=", "sequence=-1", "sequence=1e3"})
+    refused({"profile", "--dim", flag}, std::string("--dim ") + flag + ": expected NAME=N");
+  refused({"compare", "--dim", "length=9"}, "--dim length=9: expected NAME=N with a dim");
   refused({"profile", "--dim", "sequence"}, "--dim sequence: expected NAME=N");
 }
 
@@ -75,6 +78,7 @@ TEST_F(NetworkCommands, FirstCallsOfEverySizeAreTimed) {
   EXPECT_GT(out["ratio"]["median"], 0);
   EXPECT_EQ(out["slow"].size() * 20, out["slower_than_twice_percent"].get<double>());
   refused({"bench", "--first-calls", "sequence=6:2"}, "expected NAME=LOW:HIGH");
+  refused({"bench", "--first-calls", "sequence=a:b"}, "--first-calls sequence=a:b: expected NAME=LOW:HIGH");
   refused({"bench", "--first-calls", "sequence=1:100000000000"}, "at most 65536");
 }
 
@@ -92,6 +96,7 @@ TEST_F(NetworkCommands, AProfileOfShapesIsKept) {
   refused(with("1x17"), "dim 1 is meant to be 1 to 16");
   refused({"run", "--profile-shape", "input_ids=1x1,1x8"}, "expected three shapes");
   refused({"run", "--profile-shape", "input_ids=1x9,1x8,1x16"}, "expected min <= opt <= max");
+  refused({"run", "--profile-shape", "input_ids=,,"}, "--profile-shape input_ids=,,: ");
   refused({"run", "--profile-shape", "x=1,2,3"}, "an input of the model");
   refused({"run", "--profile-shape", "input_ids=1,2,3"}, "the input is i64[");
 }
@@ -110,6 +115,56 @@ TEST_F(NetworkCommands, BucketsChangeNothingButTheShapesThatTheNetworkSees) {
   }
   refused({"bench", "--bucket", "length=4"}, "a dim that the inputs leave open: batch, sequence");
   refused({"bench", "--bucket", "sequence=16,4"}, "ascending sizes");
+}
+
+// A model whose output, and its node, is called to move the cursor.
+TEST_F(NetworkCommands, NamesOfAFileMoveNoCursor) {
+  OnnxDraft draft;
+  draft.opsets = {{"", 18}};
+  draft.inputs = {{"x", DType::kF32, {int64_t{2}}}};
+  draft.outputs = {{"\x1b[2Jy", DType::kF32, {int64_t{2}}}};
+  draft.nodes = {{"\x1b[31mn", "Relu", "", {"x"}, {"\x1b[2Jy"}, {}}};
+  ASSERT_TRUE(write_onnx(draft, path_).has_value());
+  const std::string path = path_.string();
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"run", path, "--input", "[1, 2]"},
+                                                {"inspect", path},
+                                                {"inspect", path, "--plan"},
+                                                {"profile", path, "--by", "node"},
+                                                {"compare", path}}) {
+    const Said said = say(words);
+    EXPECT_EQ(said.code, 0) << said.err;
+    EXPECT_EQ(said.out.find('\x1b'), std::string::npos) << said.out;
+  }
+  EXPECT_NE(say({"inspect", path}).out.find("\\u{1b}[2Jy"), std::string::npos);
+}
+
+TEST_F(NetworkCommands, JsonOfAFileWhoseNameIsNoUtf8) {
+  const auto path = folder_.path() / "a\xff.ONNX";  // capitals: a model all the same
+  std::filesystem::copy_file(path_, path);
+  for (const char* what : {"--graph", "--plan"}) {
+    const Said said = say({"inspect", path.string(), what, "--json"});
+    EXPECT_EQ(said.code, 0) << said.err;
+    EXPECT_FALSE(nlohmann::json::parse(said.out, nullptr, false).is_discarded()) << said.out;
+  }
+}
+
+TEST_F(NetworkCommands, ASuiteWithLinksThatLeadNowhere) {
+  std::filesystem::create_symlink("loop", folder_.path() / "loop");
+  EXPECT_NE(say({"conformance", folder_.path().string()}).err.find("has no cases"), std::string::npos);
+}
+
+TEST_F(NetworkCommands, RefusalsNameTheFile) {
+  refused({"run", "--input", "input_ids=[[1, 2]]", "--input", "attention_mask=[[1, 2, 3]]", "--input",
+           "token_type_ids=[[1, 2]]"},
+          "model.onnx: node ");
+  refused({"bench", "--input", "input_ids=[1]"}, "model.onnx: input input_ids");
+  for (const char* number : {"1.5", "1e300", "-1e300", "9223372036854775808"})
+    refused({"bench", "--input", fmt::format("input_ids=[[{}]]", number)}, "is no number of i64");
+  const auto broken = folder_.write("nan.json", "[NaN]").string();
+  refused({"bench", "--input", "input_ids=" + broken}, "nan.json: is no JSON");
+  const auto text = folder_.write("text.onnx", "<!DOCTYPE html>");
+  EXPECT_NE(say({"inspect", text.string()}).err.find("text.onnx: broken protobuf"), std::string::npos);
+  EXPECT_NE(say({"inspect", text.string()}).err.find("it is no ONNX file"), std::string::npos);
 }
 
 }  // namespace

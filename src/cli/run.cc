@@ -318,7 +318,8 @@ Result<> run(const CLI::App& app, const RunFlags& flags) {
                         .json = flags.json});
   if (app.count("--input") + app.count("--output") + app.count("--profile-shape") + app.count("--bucket") > 0)
     return error(Code::kInvalid,
-                 "--input, --output, --profile-shape and --bucket are for ONNX models: a language model takes -p");
+                 "--input, --output, --profile-shape and --bucket are for ONNX models, files that end in .onnx: a "
+                 "language model takes -p");
   BOLIDE_TRY(const ModelOptions options, to_model_options(flags.model));
   BOLIDE_TRY(check_combination(app, flags));
   // What can be wrong with the request is found before the model is loaded.

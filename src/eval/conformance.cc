@@ -36,10 +36,20 @@ std::vector<fs::path> entries(const fs::path& folder) {
   return list;
 }
 
+// No exceptions: a suite may have links that lead nowhere, or to themselves.
+bool is_folder(const fs::path& path) {
+  std::error_code failure;
+  return fs::is_directory(path, failure);
+}
+bool is_there(const fs::path& path) {
+  std::error_code failure;
+  return fs::exists(path, failure);
+}
+
 void find_cases(const fs::path& folder, std::vector<Found>& to) {
   for (const fs::path& path : entries(folder)) {
     const std::string name = path.filename();
-    if (fs::is_directory(path) && fs::exists(path / "model.onnx"))
+    if (is_folder(path) && is_there(path / "model.onnx"))
       to.push_back({{folder.filename(), name, 0, {}, {}, "", 0}, path / "model.onnx", path});
     if (name.starts_with("light_") && path.extension() == ".onnx")
       to.push_back({{folder.filename(), path.stem(), 0, {}, {}, "", 0}, path, {}});
@@ -165,7 +175,7 @@ Result<> run_case(Found& found, Workers& workers, const std::set<std::string>& s
     return run_set(interpreter, program, found.folder, std::move(inputs), {output}, workers);
   }
   for (const fs::path& set : entries(found.folder)) {
-    if (!fs::is_directory(set)) continue;
+    if (!is_folder(set)) continue;
     std::vector<AnyValue> inputs;
     for (size_t i = 0; i < program.inputs.size(); ++i) {
       const fs::path file = set / fmt::format("input_{}.pb", i);
@@ -174,7 +184,7 @@ Result<> run_case(Found& found, Workers& workers, const std::set<std::string>& s
     }
     std::vector<fs::path> wanted;
     for (size_t i = 0; i < program.outputs.size(); ++i)
-      if (const fs::path file = set / fmt::format("output_{}.pb", i); fs::exists(file)) wanted.push_back(file);
+      if (const fs::path file = set / fmt::format("output_{}.pb", i); is_there(file)) wanted.push_back(file);
     BOLIDE_TRY(run_set(interpreter, program, set, std::move(inputs), wanted, workers));
   }
   return {};
@@ -205,7 +215,7 @@ Result<std::vector<ConformanceCase>> run_conformance(const fs::path& suite, cons
   std::vector<Found> all;
   find_cases(suite, all);
   for (const fs::path& folder : entries(suite))
-    if (fs::is_directory(folder) && !fs::exists(folder / "model.onnx")) find_cases(folder, all);
+    if (is_folder(folder) && !is_there(folder / "model.onnx")) find_cases(folder, all);
   if (all.empty())
     return error(Code::kNotFound,
                  fmt::format("{}: has no cases (NAME/model.onnx, or node/NAME/model.onnx)", suite.string()));

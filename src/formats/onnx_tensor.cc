@@ -114,6 +114,7 @@ Result<std::shared_ptr<const MappedFile>> external_file(const std::filesystem::p
     return error(Code::kInvalid, fmt::format("external data in {:.200}: {}", location, why));
   };
   if (folder.empty()) return refuse("there is no folder that it could be in");
+  if (location.find('\0') != std::string_view::npos) return refuse("has a zero byte in its name");
   if (location.empty() || relative.is_absolute()) return refuse("expected a path relative to the model's folder");
   fs::path at = folder;
   for (const fs::path& part : relative) {

@@ -5,6 +5,7 @@
 #include "ops/channels_last.h"
 #include "ops/convolution.h"
 #include "ops/shape.h"
+#include "tensor/caching_pool.h"
 
 namespace bolide {
 namespace {
@@ -31,14 +32,14 @@ class PreparedConv final : public PreparedOp {
     const float* const from = w.as<float>().data();
     const int64_t channels = w.dim(1), depth = channels * taps_, rows = M_ / groups_;
     if (depthwise_) {  // [taps, channels]
-      BOLIDE_TRY(weights_, Tensor::make(DType::kF32, {w.elements()}));
+      BOLIDE_TRY(weights_, Tensor::make(DType::kF32, {w.elements()}, packed_pool()));
       float* const to = weights_.mutate<float>().data();
       for (int64_t m = 0; m < M_; ++m)
         for (int64_t t = 0; t < taps_; ++t) to[t * M_ + m] = from[m * taps_ + t];
       return {};
     }
     strips_size_ = igemm::strips_size(depth, rows);
-    BOLIDE_TRY(weights_, Tensor::make(DType::kF32, {groups_ * strips_size_}));
+    BOLIDE_TRY(weights_, Tensor::make(DType::kF32, {groups_ * strips_size_}, packed_pool()));
     float* const strips = weights_.mutate<float>().data();
     const int64_t count = (rows + igemm::kStrip - 1) / igemm::kStrip;
     // Strip by strip: its rows of [channels, taps] become [taps, channels], then columns.

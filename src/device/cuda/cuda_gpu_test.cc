@@ -37,6 +37,42 @@ TEST(CudaDevice, CopiesThereAndBack) {
   }
 }
 
+// Small ones by a kernel, by what their ends are aligned to: all bytes, and none beside them.
+TEST(CudaDevice, SmallCopiesAreWhole) {
+  Gpu gpu;
+  std::mt19937_64 random(std::random_device{}());
+  constexpr size_t kRoom = 80 << 10;
+  auto there = gpu.device->allocate(kRoom, Memory::kDevice), from = gpu.device->allocate(kRoom, Memory::kPinned);
+  auto back = gpu.device->allocate(kRoom, Memory::kPinned);
+  ASSERT_TRUE(there.has_value() && from.has_value() && back.has_value());
+  for (int i = 0; i < 60; ++i) {
+    constexpr size_t kUnits[] = {1, 4, 16};
+    const size_t unit = kUnits[i % 3], bytes = random() % ((66 << 10) / unit) * unit;
+    const size_t at = random() % 100 * unit, to = random() % 100 * unit;
+    for (std::byte& value : from->bytes()) value = static_cast<std::byte>(random());
+    std::fill(back->bytes().begin(), back->bytes().end(), std::byte{7});
+    ASSERT_TRUE(gpu.stream->fill(there->bytes(), std::byte{9}).has_value());
+    ASSERT_TRUE(copy_bytes(*gpu.stream, there->bytes().subspan(to, bytes), from->bytes().subspan(at, bytes)));
+    ASSERT_TRUE(copy_bytes(*gpu.stream, back->bytes().subspan(0, kRoom - to), there->bytes().subspan(to)));
+    ASSERT_TRUE(gpu.stream->synchronize().has_value());
+    EXPECT_TRUE(std::equal(back->data(), back->data() + bytes, from->data() + at))
+        << bytes << " at " << at << ", " << to;
+    EXPECT_TRUE(
+        std::all_of(back->data() + bytes, back->data() + kRoom - to, [](std::byte x) { return x == std::byte{9}; }))
+        << bytes << " at " << at << ", " << to;
+  }
+}
+
+TEST(CudaDevice, OneStreamClaimsWaiting) {
+  Gpu gpu;
+  auto other = std::move(*gpu.device->make_stream());
+  EXPECT_TRUE(as_cuda(*gpu.stream).claim_waiting());
+  EXPECT_FALSE(as_cuda(*other).claim_waiting());
+  EXPECT_TRUE(as_cuda(*gpu.stream).claim_waiting());
+  gpu.stream.reset();
+  EXPECT_TRUE(as_cuda(*other).claim_waiting());
+}
+
 // A captured copy chain reads its buffers anew at every launch.
 TEST(CudaDevice, CapturedReplays) {
   Gpu gpu;

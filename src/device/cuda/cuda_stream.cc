@@ -2,7 +2,10 @@
 
 #include <cuda_runtime_api.h>
 
+#include <array>
+
 #include "device/cuda/cuda_event.h"
+#include "device/cuda/small_copy_parts.h"
 
 namespace bolide {
 namespace {
@@ -22,6 +25,28 @@ class CudaCaptured final : public Captured {
   std::shared_ptr<CudaState> state_;
   cudaGraphExec_t graph_;
 };
+
+// By GPU: the stream that has claimed waiting.
+constexpr int kGpusMost = 64;
+std::atomic<const CudaStream*>& waiting_of(int gpu) {
+  static std::array<std::atomic<const CudaStream*>, kGpusMost> streams;
+  return streams[static_cast<size_t>(gpu)];
+}
+
+// Up to here a kernel copies.
+constexpr size_t kSmallCopy = 64 << 10;
+
+// Where a kernel of the GPU finds memory, or null if it cannot: another GPU's, and the host's unless it is pinned.
+void* reached(const void* memory, int gpu, bool* on_host) {
+  cudaPointerAttributes attributes{};
+  if (cudaPointerGetAttributes(&attributes, memory) != cudaSuccess) {
+    cudaGetLastError();  // forgotten
+    return nullptr;
+  }
+  *on_host = attributes.type == cudaMemoryTypeHost;
+  const bool here = attributes.type == cudaMemoryTypeDevice && attributes.device == gpu;
+  return *on_host || here ? attributes.devicePointer : nullptr;
+}
 
 }  // namespace
 
@@ -45,7 +70,20 @@ CudaStream::~CudaStream() {
   if (!state_->enter()) return;
   cudaStreamSynchronize(stream_);
   cudaStreamDestroy(stream_);
+  if (const CudaStream* me = this; state_->index() < kGpusMost)
+    waiting_of(state_->index()).compare_exchange_strong(me, nullptr);
   cudaFree(barriers_);
+}
+
+bool CudaStream::claim_waiting() const {
+  const int gpu = state_->index();
+  if (gpu >= kGpusMost) return false;
+  std::atomic<const CudaStream*>& stream = waiting_of(gpu);
+  const CudaStream* holder = stream.load(std::memory_order_acquire);
+  if (holder != nullptr) return holder == this;
+  int mps = 0;
+  if (cudaDeviceGetAttribute(&mps, cudaDevAttrMpsEnabled, gpu) != cudaSuccess || mps != 0) return false;
+  return stream.compare_exchange_strong(holder, this) || holder == this;
 }
 
 Result<> CudaStream::copy(TensorView dst, TensorView src) {
@@ -53,6 +91,13 @@ Result<> CudaStream::copy(TensorView dst, TensorView src) {
                to_string(src.shape));
   BOLIDE_TRY(state_->enter());
   const size_t bytes = static_cast<size_t>(src.rows()) * row_bytes(src.dtype, src.quant, src.cols());
+  if (bytes <= kSmallCopy) {
+    bool to_host = false, from_host = false;
+    void* const to = reached(dst.data, state_->index(), &to_host);
+    const void* const from = reached(src.data, state_->index(), &from_host);
+    if (to != nullptr && from != nullptr)
+      return state_->check(small_copy(stream_, to, from, bytes, !to_host), "small_copy");
+  }
   return state_->check(cudaMemcpyAsync(dst.data, src.data, bytes, cudaMemcpyDefault, stream_), "cudaMemcpyAsync");
 }
 

@@ -73,6 +73,11 @@ class CudaStream final : public Stream {
   // run on another stream only while nothing of this one does.
   static constexpr size_t kBarriers = 64;
   uint32_t* barriers() const { return barriers_; }
+  // True if this is the one stream of its GPU whose kernels may start block by block though their blocks wait for each
+  // other, from the first call to the stream's end: those of all others are to start as a whole or not at all, so that
+  // no two hold what the other waits for. What holds multiprocessors without end besides (kernels that wait for another
+  // GPU's) must not run beside it. False for all where other processes' kernels run at the same time (MPS).
+  bool claim_waiting() const;
 
  private:
   // LaunchWatch::see of a vector of KernelLaunch.

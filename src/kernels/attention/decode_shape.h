@@ -19,9 +19,12 @@ inline bool can_decode(const AttentionWork& work) {
 }
 
 // Half of the multiprocessors at least, a block of eight warps each, if the longest context has work for them: clusters
-// of larger grids do not all find room at once. Beyond that blocks of four warps, of which three fit.
+// of larger grids do not all find room at once. Beyond that blocks of four warps, of which three fit. Where chains of
+// products run in front and behind (gemv_cuda.cuh) there are twice as many blocks of four, which fit beside a chain's:
+// they begin before it has ended, and the next one copies weights before they have.
 inline DecodeShape decode_shape(const AttentionWork& work, int multiprocessors) {
   constexpr int kSplitsMax = 16, kTileHeads = 8, kTile = 16;
+  constexpr int64_t kChainTokensMax = 4;
   const int64_t units = std::max<int64_t>(1, work.q.rows * work.kv_heads);
   const int64_t longest = int64_t{work.block_table_stride} * work.block_tokens;
   DecodeShape shape{1, 4, 1};
@@ -30,6 +33,9 @@ inline DecodeShape decode_shape(const AttentionWork& work, int multiprocessors) 
   while (shape.splits < kSplitsMax && units * shape.splits * 4 <= multiprocessors &&
          int64_t{shape.splits} * shape.warps * kTile < longest)
     shape.splits *= 2;
+  if (shape.warps == 8 && work.q.rows <= kChainTokensMax && shape.splits < kSplitsMax &&
+      units * shape.splits * 2 <= multiprocessors)
+    shape.warps = 4, shape.splits *= 2;
   return shape;
 }
 

@@ -18,81 +18,77 @@ inline constexpr int kWarp = 32;
 
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Launches kernel(arguments...) in clusters of `cluster` blocks that are neighbours in x. Every kernel launched so must
-// call wait_for_previous() before it touches what other kernels write or read. Returns a cudaError_t; an empty grid is
-// no error.
+// How blocks of a launch belong together.
+struct LaunchShape {
+  dim3 grid, block;
+  size_t shared_bytes = 0;
+  int cluster = 1;       // blocks that are neighbours in x
+  bool at_once = false;  // all blocks start, or none
+};
+
+// Launches kernel(arguments...). Every kernel launched so must call wait_for_previous() before it touches what other
+// kernels write or read. Returns a cudaError_t; an empty grid is no error.
 template <class... Parameters, class... Arguments>
-int launch_clusters(const CudaTarget& target, void (*kernel)(Parameters...), dim3 grid, dim3 block, int cluster,
-                    size_t shared_bytes, Arguments&&... arguments) {
+int launch_shape(const CudaTarget& target, void (*kernel)(Parameters...), const LaunchShape& shape,
+                 Arguments&&... arguments) {
+  const dim3 grid = shape.grid, block = shape.block;
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return cudaSuccess;
   constexpr int kPortable = 8;
-  if (cluster > kPortable) {
+  if (shape.cluster > kPortable) {
     const auto status = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
     if (status != cudaSuccess) return status;
   }
   if (target.watch != nullptr) {
     const int64_t blocks = int64_t{grid.x} * grid.y * grid.z;
-    target.watch->see(target.watch->to, {reinterpret_cast<const void*>(kernel), blocks,
-                                         static_cast<int>(block.x * block.y * block.z), cluster, shared_bytes});
+    target.watch->see(target.watch->to,
+                      {reinterpret_cast<const void*>(kernel), blocks, static_cast<int>(block.x * block.y * block.z),
+                       shape.cluster, shape.shared_bytes});
   }
-  cudaLaunchAttribute attributes[2] = {};
+  cudaLaunchAttribute attributes[3] = {};
   unsigned count = 0;
   if (target.dependent_launch()) {
     attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[count++].val.programmaticStreamSerializationAllowed = 1;
   }
-  if (cluster > 1) {
+  if (shape.cluster > 1) {
     attributes[count].id = cudaLaunchAttributeClusterDimension;
-    attributes[count].val.clusterDim.x = static_cast<unsigned>(cluster);
+    attributes[count].val.clusterDim.x = static_cast<unsigned>(shape.cluster);
     attributes[count].val.clusterDim.y = attributes[count].val.clusterDim.z = 1;
     ++count;
   }
-  cudaLaunchConfig_t config{};
-  config.gridDim = grid;
-  config.blockDim = block;
-  config.dynamicSmemBytes = shared_bytes;
-  config.stream = target.stream;
-  config.attrs = attributes;
-  config.numAttrs = count;
-  return cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
-}
-
-// The same without clusters.
-template <class... Parameters, class... Arguments>
-int launch(const CudaTarget& target, void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes,
-           Arguments&&... arguments) {
-  return launch_clusters(target, kernel, grid, block, 1, shared_bytes, static_cast<Arguments&&>(arguments)...);
-}
-
-// Launches a kernel whose blocks wait for each other: all of them must fit at once. Kernels of several streams that do
-// so could each have some of the multiprocessors and wait for the others for ever, so the GPU is told to start all
-// blocks or none, which costs about a microsecond, unless the target is alone.
-template <class... Parameters, class... Arguments>
-int launch_together(const CudaTarget& target, void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes,
-                    Arguments&&... arguments) {
-  if (target.watch != nullptr) {
-    const int64_t blocks = int64_t{grid.x} * grid.y * grid.z;
-    target.watch->see(target.watch->to, {reinterpret_cast<const void*>(kernel), blocks,
-                                         static_cast<int>(block.x * block.y * block.z), 1, shared_bytes});
-  }
-  cudaLaunchAttribute attributes[2] = {};
-  unsigned count = 0;
-  if (target.dependent_launch()) {
-    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
-  }
-  if (!target.alone) {
+  if (shape.at_once) {
     attributes[count].id = cudaLaunchAttributeCooperative;
     attributes[count++].val.cooperative = 1;
   }
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = block;
-  config.dynamicSmemBytes = shared_bytes;
+  config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = target.stream;
   config.attrs = attributes;
   config.numAttrs = count;
   return cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
+}
+
+template <class... Parameters, class... Arguments>
+int launch(const CudaTarget& target, void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes,
+           Arguments&&... arguments) {
+  return launch_shape(target, kernel, {grid, block, shared_bytes}, static_cast<Arguments&&>(arguments)...);
+}
+template <class... Parameters, class... Arguments>
+int launch_clusters(const CudaTarget& target, void (*kernel)(Parameters...), dim3 grid, dim3 block, int cluster,
+                    size_t shared_bytes, Arguments&&... arguments) {
+  return launch_shape(target, kernel, {grid, block, shared_bytes, cluster}, static_cast<Arguments&&>(arguments)...);
+}
+// A kernel whose blocks wait for each other: all of them must fit at once. Kernels of several streams that do so could
+// each have some of the multiprocessors and wait for the others for ever, so all blocks start or none, unless the
+// target is alone. That costs 1 to 3 % of a step: while the kernel in front has one multiprocessor, none begins to
+// copy.
+template <class... Parameters, class... Arguments>
+int launch_together(const CudaTarget& target, void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes,
+                    Arguments&&... arguments) {
+  return launch_shape(target, kernel, {grid, block, shared_bytes, 1, !target.alone},
+                      static_cast<Arguments&&>(arguments)...);
 }
 
 // Waits until the kernel before this one has ended and its writes can be seen. What does not depend on it (weights) may

@@ -22,8 +22,7 @@ struct CudaTarget {
   // and leave zeros. Null: the stream has none.
   uint32_t* barriers = nullptr;
   const LaunchWatch* watch = nullptr;  // told of every launch; null in production
-  // No other stream of the GPU runs kernels whose blocks wait for each other, at any time at which what is launched
-  // now runs.
+  // CudaStream::claim_waiting(): kernels whose blocks wait for each other may start block by block.
   bool alone = false;
   // Kernels may start while the one before ends (programmatic dependent launch): they call wait_for_previous(), which
   // waits in code for compute capability 9.0. Newer GPUs run the code for 8.0, which does not.

@@ -19,8 +19,8 @@ __device__ __forceinline__ void multiply_half_tile(float (&c)[4], uint32_t a0, u
 // What formats with nibbles of 128 columns share.
 struct GemvNibbles {
   using X = __half;
-  static constexpr int kWindow = 128, kChunks = 4, kBits = 4, kXPad = 32, kBlocks = 1;
-  static constexpr bool kChains = false;
+  static constexpr int kWindow = 128, kChunks = 4, kBits = 4, kXPad = 32;
+  static constexpr bool kChains = false, kRounds = false;
   static constexpr float kOddScale = 0x1p-4f, kSumScale = 0x1p24f;
   static __device__ __forceinline__ int chunk_k(int j, int t) { return 32 * j + 8 * t; }
 
@@ -300,8 +300,8 @@ struct GemvQ6_K : GemvNibbles {
 // value = d code: bytes that are the code + 128, in the mantissa of 1024.
 struct GemvQ8_0 {
   using X = __half;
-  static constexpr int kWindow = 64, kChunks = 2, kBits = 8, kXPad = 32, kBlocks = 1;
-  static constexpr bool kChains = false;
+  static constexpr int kWindow = 64, kChunks = 2, kBits = 8, kXPad = 32;
+  static constexpr bool kChains = false, kRounds = false;
   static constexpr int kConstantBytes = block_pieces::kQ8_0;
   static constexpr float kOddScale = 1, kSumScale = 1;
   struct Constants {

@@ -47,8 +47,8 @@ bool format_of(DType dtype, const QuantScheme* quant, int64_t k, cuda::GemvWeigh
 bool rounds(const Linear& op) { return op.rounding == InputRounding::kF8Token; }
 // A norm or rounding whose result does not fit shared memory is a kernel of its own in front, and so is rounding of
 // what the product does not take otherwise.
-bool has_front(const Linear& op, DType x, int64_t tokens, int64_t k) {
-  if (rounds(op) && x != (op.has_norm ? DType::kF32 : DType::kBF16)) return true;
+bool has_front(const Linear& op, cuda::GemvFormat format, DType x, int64_t tokens, int64_t k) {
+  if (rounds(op) && (!cuda::gemv_rounds(format) || x != (op.has_norm ? DType::kF32 : DType::kBF16))) return true;
   return (rounds(op) || op.has_norm) && 2 * tokens * k > cuda::kGemvSharedXMax;
 }
 // Behind what the front makes of x there are the scales of tokens.
@@ -133,7 +133,7 @@ Result<> launch(const Launch& launch, Stream& stream) {
   cuda::GemvWork work = work_of<Op>(launch, &rope);
   if (work.x.rows == 0) return {};
   const int64_t k = work.x.cols;
-  if (has_front(linear, work.x.dtype, work.x.rows, k)) {
+  if (has_front(linear, work.weight.format, work.x.dtype, work.x.rows, k)) {
     const CudaMatrix made{launch.workspace.data(), DType::kBF16, work.x.rows, k, k};
     int status;
     if (work.rounds) {
@@ -174,7 +174,7 @@ size_t chainable(std::span<const Launch> launches, std::span<const Kernel* const
     if (count == 0) format = made.format, tokens = x.rows();
     if (!cuda::gemv_chains(format)) return 0;
     if (made.format != format || x.rows() != tokens || tokens < 1 || tokens > cuda::kGemvChainTokensMax) break;
-    if (has_front(op, x.dtype, tokens, x.cols()) || 2 * tokens * x.cols() > cuda::kGemvChainXMax) break;
+    if (has_front(op, format, x.dtype, tokens, x.cols()) || 2 * tokens * x.cols() > cuda::kGemvChainXMax) break;
   }
   return count;
 }
@@ -184,7 +184,8 @@ size_t takes(std::span<const Launch> launches, std::span<const Kernel* const> ke
 }
 
 Result<> launch_chain(std::span<const Launch> launches, std::span<const Kernel* const> kernels, Stream& stream) {
-  const CudaTarget target = target_of(stream);
+  CudaTarget target = target_of(stream);
+  target.alone = as_cuda(stream).claim_waiting();
   std::array<cuda::GemvWork, cuda::kGemvChainMost> works;
   cuda::RopeParameters rope;
   const size_t count = chainable(launches, kernels, as_cuda(stream).state().gpu());

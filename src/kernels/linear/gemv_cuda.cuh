@@ -89,7 +89,7 @@ __device__ __forceinline__ void gemv_finish(const GemvChain<Shape::kMost>& chain
       if (from == 0) meet<Shape, true>(1 + half);
       if (unit.exists) {
         float norm = 1;
-        if (a.gain != nullptr && !a.rounds) {
+        if (a.gain != nullptr && !(Shape::Format::kRounds && a.rounds)) {
           float sum = 0;
 #pragma unroll
           for (int i = 0; i < kGemvWarps; ++i) sum += places.x_sums.squares[i * kGemvTokensMax + unit.token];
@@ -288,7 +288,7 @@ __device__ __forceinline__ void gemv_multiply(const GemvChain<Shape::kMost>& cha
           if (token >= tokens) continue;
           float factor = kHalf ? Format::kSumScale / kGemvF16Scale<Format> : 1;
           if constexpr (kShared)
-            if (kHalf || a.rounds) factor = places.x_sums.factors[warp * kGemvTokensMax + token];
+            if (kHalf || (Format::kRounds && a.rounds)) factor = places.x_sums.factors[warp * kGemvTokensMax + token];
 #pragma unroll
           for (int tile = 0; tile < 2; ++tile)
             there[token * kGemvPairs + tile * 8] = {c[tile][n][i] * factor, c[tile][n][i + 2] * factor};
@@ -321,17 +321,14 @@ __device__ __forceinline__ void gemv_body(const GemvChain<Shape::kMost>& chain) 
   }
 }
 
-// Two blocks to a multiprocessor, one of this kernel and one of the next, if registers allow it.
+// One block a multiprocessor at least: left to itself, the compiler saves registers for two and spills.
 template <class Shape>
-__global__ void __launch_bounds__(Shape::kThreads, Shape::kTokenTiles == 1 && (Shape::kShared || Shape::kHasXRing)
-                                                       ? Shape::Format::kBlocks
-                                                       : 1) gemv_kernel(const __grid_constant__ GemvChain<1> chain) {
+__global__ void __launch_bounds__(Shape::kThreads, 1) gemv_kernel(const __grid_constant__ GemvChain<1> chain) {
   gemv_body<Shape>(chain);
 }
-// bf16: as many registers as leave room for a block of attention. 8 bits want more, which wins more than that room.
+// As many registers as leave room for a block of attention of four warps (decode_shape.h).
 template <class Shape>
-__global__ void __maxnreg__(Shape::Format::kBits == 16 ? 96 : 128)
-    gemv_chain_kernel(const __grid_constant__ GemvChain<Shape::kMost> chain) {
+__global__ void __maxnreg__(96) gemv_chain_kernel(const __grid_constant__ GemvChain<Shape::kMost> chain) {
   gemv_body<Shape>(chain);
 }
 

@@ -42,7 +42,7 @@ struct GemvWork {
   float eps = 0;
   const float* scale = nullptr;
   const float* token_scale = nullptr;  // [T], of x as it comes in; null: 1
-  bool rounds = false;  // normalised x to codes of f8e4m3 times a scale a token: if x goes through shared memory
+  bool rounds = false;  // normalised x to codes of f8e4m3 times a scale a token: of formats that gemv_rounds() names
   const float* bias = nullptr;
   CudaMatrix residual;  // f32 or bf16; data null: none
   CudaMatrix out;       // f32 or bf16
@@ -55,6 +55,8 @@ struct GemvWork {
   const RopeParameters* rope = nullptr;
 };
 
+// Formats whose products round x themselves, which goes through shared memory then.
+constexpr bool gemv_rounds(GemvFormat format) { return format == GemvFormat::kF8E4M3; }
 // True if x goes through shared memory, as a norm and rounding want: it must fit.
 inline constexpr int64_t kGemvSharedXMax = 64 << 10;
 inline bool gemv_shares_x(const GemvWork& work) {
@@ -69,7 +71,9 @@ int gemv(const CudaTarget& target, const GemvWork& work);
 inline constexpr int kGemvChainMost = 6, kGemvChainTokensMax = 4;  // of more, products alone measured faster
 inline constexpr int64_t kGemvChainXMax = 116 << 10;
 // Formats whose chains measured faster than products alone.
-constexpr bool gemv_chains(GemvFormat format) { return format == GemvFormat::kBF16 || format == GemvFormat::kF8E4M3; }
+constexpr bool gemv_chains(GemvFormat format) {
+  return format == GemvFormat::kBF16 || format == GemvFormat::kF8E4M3 || format == GemvFormat::kW4G128;
+}
 int gemv_chain(const CudaTarget& target, const GemvWork* works, int count);
 
 // Of their formats; gemv and gemv_chain choose.

@@ -41,8 +41,8 @@ struct GemvNoConstants {
 };
 struct GemvBF16 {
   using X = __nv_bfloat16;
-  static constexpr int kWindow = 32, kChunks = 1, kConstantBytes = 0, kBits = 16, kXPad = 32, kBlocks = 2;
-  static constexpr bool kChains = true;
+  static constexpr int kWindow = 32, kChunks = 1, kConstantBytes = 0, kBits = 16, kXPad = 32;
+  static constexpr bool kChains = true, kRounds = false;
   using Constants = GemvNoConstants;
   static constexpr float kOddScale = 1, kSumScale = 1;
   template <int kTokenTiles>
@@ -93,8 +93,8 @@ struct DecodeInt8 {
 template <class Decode>
 struct GemvBytes {
   using X = __half;
-  static constexpr int kWindow = 64, kChunks = 2, kConstantBytes = 0, kBits = 8, kXPad = 8, kBlocks = 1;
-  static constexpr bool kChains = std::is_same_v<Decode, DecodeF8E4M3>;
+  static constexpr int kWindow = 64, kChunks = 2, kConstantBytes = 0, kBits = 8, kXPad = 8;
+  static constexpr bool kChains = std::is_same_v<Decode, DecodeF8E4M3>, kRounds = kChains;
   using Constants = GemvNoConstants;
   static constexpr float kOddScale = 1, kSumScale = 1;
   template <int kTokenTiles>
@@ -125,8 +125,8 @@ struct GemvBytes {
 template <int kGroup>
 struct GemvW4 {
   using X = __half;
-  static constexpr int kWindow = 128, kChunks = 4, kGroups = 128 / kGroup, kBits = 4, kXPad = 32, kBlocks = 1;
-  static constexpr bool kChains = false;
+  static constexpr int kWindow = 128, kChunks = 4, kGroups = 128 / kGroup, kBits = 4, kXPad = 32;
+  static constexpr bool kChains = kGroup == 128, kRounds = false;
   static constexpr int kConstantBytes = 32 * kGroups;
   struct Constants {
     uint32_t group[kGroups];

@@ -49,8 +49,9 @@ int gemv_launch(const CudaTarget& target, const GemvWork* works, int count) {
   if (blocks == 0) return cudaSuccess;
   chain.count = count, chain.barriers = target.barriers;
   const int fixed = chain.x_bytes + Shape::sums_bytes(chain.product[0].tokens) + Shape::kEnd;
-  // Two blocks to a multiprocessor, if that leaves a ring worth the name: the next kernel's copies then begin before
-  // this one ends. A chain's ring is larger: it is to last while all blocks wait for each other.
+  // Two blocks to a multiprocessor, if registers allow it and if that leaves a ring worth the name: the next kernel's
+  // copies then begin before this one ends. A chain's ring is larger: it is to last while all blocks wait for each
+  // other.
   constexpr int kHalfOfShared = (228 - 2) / 2 << 10, kFewest = 3, kLeaves = Shape::kMost > 1 ? kGemvChainLeaves : 0;
   const bool half = Shape::kMost == 1 && (Shape::kTokenTiles == 1 || !Shape::kHasXRing);
   int depth = half ? (kHalfOfShared - fixed) / Shape::kStage : 0;

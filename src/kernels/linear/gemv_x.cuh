@@ -65,6 +65,8 @@ template <class Format, bool kNorm, bool kAhead>
 struct GemvShareX {
   using X = typename Format::X;
   static constexpr bool kHalf = std::is_same_v<X, __half>;
+  // Code that is there costs time though it does not run: instructions are cold at each launch.
+  static constexpr bool kRounds = Format::kRounds, kWantsMost = kHalf || kRounds;
   static constexpr int kPiece = kNorm ? 4 : 8, kPerWindow = Format::kWindow / kPiece;
 
   static constexpr int kStep = kGemvWarps * kWarp * kPiece;  // columns from a lane's piece to its next
@@ -118,6 +120,7 @@ struct GemvShareX {
     const int rounds = paired ? 1 : (columns + 8 * kStep - 1) / (8 * kStep), total = rounds == 1 ? 1 : 2 * rounds;
     const int mine = warp * kGemvTokensMax;
     using From = std::conditional_t<kNorm, float, __nv_bfloat16>;
+    const bool rounding_wanted = kRounds && a.rounds;
 #pragma unroll 1
     for (int token = 0; token < a.tokens; token += paired ? 2 : 1) {
       float square[2] = {}, most[2] = {}, scale[2] = {1, 1};
@@ -139,7 +142,7 @@ struct GemvShareX {
           if (i < 4 ? begin + i * kStep < a.k : has_second && second + (i - 4) * kStep < a.k)
             v[i] = __ldcg(reinterpret_cast<const uint4*>((i < 4 ? x : x_second) + i % 4 * kStep));
         }
-        if (kNorm || kHalf || a.rounds) {
+        if constexpr (kNorm || kWantsMost) {
 #pragma unroll
           for (int i = 0; i < 8; ++i) {
             if (i >= 4 && one_token) continue;
@@ -159,7 +162,7 @@ struct GemvShareX {
                 const float one = __uint_as_float(w[e]);
                 square[i / 4] = fmaf(one, one, square[i / 4]);
                 w[e] = __float_as_uint(one * by[e]);
-                most[i / 4] = fmaxf(most[i / 4], fabsf(one * by[e]));
+                if constexpr (kWantsMost) most[i / 4] = fmaxf(most[i / 4], fabsf(one * by[e]));
               }
             } else {
 #pragma unroll
@@ -177,17 +180,19 @@ struct GemvShareX {
                 const float sum = warp_sum(square[i]);
                 if (lane == 0) sums.squares[mine + token + i] = sum;
               }
-              const uint32_t largest = __reduce_max_sync(0xffffffffu, __float_as_uint(most[i]));
-              if (a.rounds) {
-                if (lane == 0) sums.largest[mine + token + i] = __uint_as_float(largest);
-              } else if constexpr (kHalf) {
-                const uint32_t exponent = min(max(largest >> 23, 16u), 250u);
-                scale[i] = __uint_as_float((267u - exponent) << 23);
-                if (lane == 0)
-                  sums.factors[mine + token + i] = __uint_as_float((exponent - 13u) << 23) * Format::kSumScale;
+              if constexpr (kWantsMost) {
+                const uint32_t largest = __reduce_max_sync(0xffffffffu, __float_as_uint(most[i]));
+                if (rounding_wanted) {
+                  if (lane == 0) sums.largest[mine + token + i] = __uint_as_float(largest);
+                } else if constexpr (kHalf) {
+                  const uint32_t exponent = min(max(largest >> 23, 16u), 250u);
+                  scale[i] = __uint_as_float((267u - exponent) << 23);
+                  if (lane == 0)
+                    sums.factors[mine + token + i] = __uint_as_float((exponent - 13u) << 23) * Format::kSumScale;
+                }
               }
             }
-            if (a.rounds) {
+            if (rounding_wanted) {
               asm volatile("bar.sync 5, %0;" ::"n"(kGemvWarps * kWarp) : "memory");
 #pragma unroll
               for (int i = 0; i < 2; ++i) {
@@ -207,7 +212,7 @@ struct GemvShareX {
           if (i < 4 ? begin + i * kStep >= columns : !has_second || second + (i - 4) * kStep >= columns) continue;
           X* const to = (i < 4 ? place : place_second) + i % 4 * kStep;
           const float one = scale[i / 4], two = one * Format::kOddScale;
-          if (a.rounds) {
+          if (rounding_wanted) {
             const Rounding& by = r[i / 4];
             const auto f = [&](int pair) {
               const uint32_t* const w = &v[i].x;

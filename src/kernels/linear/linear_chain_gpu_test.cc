@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <future>
 #include <random>
 
 #include "kernels/registry.h"
@@ -20,8 +21,10 @@ struct Weights {
   const QuantScheme* quant = nullptr;
   bool scale = false, rounding = false;
 };
-constexpr Weights kWeights[] = {
-    {"bf16", DType::kBF16}, {"f8", DType::kF8E4M3, nullptr, true}, {"f8 rounded", DType::kF8E4M3, nullptr, true, true}};
+constexpr Weights kWeights[] = {{"bf16", DType::kBF16},
+                                {"f8", DType::kF8E4M3, nullptr, true},
+                                {"f8 rounded", DType::kF8E4M3, nullptr, true, true},
+                                {"w4", DType::kNone, &kW4_G128}};
 
 // What of a layer lies between two attentions: o + residual, norm + gate|up, down + residual, norm + q|k|v + rope. The
 // residual stream goes back and forth between two buffers, and the last step writes over the first one's input.
@@ -245,6 +248,7 @@ TEST(LinearChain, GivesTheBitsOfItsSteps) {
   for (const Weights& weights : kWeights)
     for (const int64_t tokens : {1, 2, 3, 4})
       for (const size_t first : {0, 1, 2}) {
+        if (!testing::takes_case("gemv_chain_cuda")) continue;
         Layer layer(device, weights, tokens, ++seed);
         const auto made = layer.make();
         ASSERT_TRUE(made) << layer.name() << ": " << made.error().text;
@@ -254,6 +258,26 @@ TEST(LinearChain, GivesTheBitsOfItsSteps) {
         EXPECT_EQ(layer.takes(), 4 - first) << layer.name();
         EXPECT_TRUE(*singles == *chained) << layer.name() << " steps from " << first << ", " << count;
       }
+}
+
+// Chains of two streams at once need more multiprocessors than there are: neither may wait for the other for ever.
+TEST(LinearChain, TwoStreamsAtOnce) {
+  Device& device = *testing::tested_device();
+  if (device.info().gpu->compute_capability != 90) GTEST_SKIP() << "chains are for compute capability 9.0";
+  const uint64_t seed = std::random_device{}();
+  constexpr int kReplays = 3000;
+  Layer one(device, kWeights[0], 1, seed), two(device, kWeights[1], 2, seed + 1);
+  for (Layer* layer : {&one, &two}) {
+    const auto made = layer->make();
+    ASSERT_TRUE(made) << layer->name() << ": " << made.error().text;
+  }
+  const auto one_alone = one.run(0, 4, true, kReplays), two_alone = two.run(0, 4, true, kReplays);
+  ASSERT_TRUE(one_alone && two_alone);
+  auto beside = std::async(std::launch::async, [&] { return two.run(0, 4, true, kReplays); });
+  const auto one_again = one.run(0, 4, true, kReplays), two_again = beside.get();
+  ASSERT_TRUE(one_again && two_again);
+  EXPECT_TRUE(*one_again == *one_alone) << one.name();
+  EXPECT_TRUE(*two_again == *two_alone) << two.name();
 }
 
 // Blocks that read what others have not written yet would show as bits that differ between two long runs.

@@ -96,6 +96,9 @@ struct KernelResult {
 };
 // By kernel: what the device showed so far.
 const std::map<std::string_view, KernelResult>& results();
+// For tests that check a case themselves: false if the sample leaves it out, else it counts as one of the kernel's.
+// `kernel` lives to the end of the program.
+bool takes_case(std::string_view kernel);
 
 // Packs, unpacks and compares with the source bit for bit; empty or what went wrong.
 std::string check_round_trip(const Packing& packing, const Operand& weight, Workers& workers);

@@ -14,19 +14,27 @@
 
 namespace {
 
-// Every kernel of the lists: those that no case reached are shown too, and count as a failure of the whole run.
+void print_row(std::string_view name, const bolide::testing::KernelResult& result) {
+  fmt::print("{:<32}{:>7}{:>8}{:>14.3g}{:>16.3g}\n", name, result.cases, result.failures, result.worst.relative_l2,
+             result.worst.largest_error);
+}
+
+// Every kernel of the lists: those that no case reached are shown too, and count as a failure of the whole run. Then
+// those that are in no list: chains.
 int print_table(bool all) {
   int missing = 0;
+  auto others = bolide::testing::results();
   fmt::print("\n{:<32}{:>7}{:>8}{:>14}{:>16}\n", "kernel", "cases", "failed", "relative L2", "largest / rms");
   for (const bolide::Kernel* kernel : bolide::cuda_kernels().all()) {
     const auto found = bolide::testing::results().find(kernel->name);
     const bool reached = found != bolide::testing::results().end();
     if (!reached && !all) continue;
     const auto result = reached ? found->second : bolide::testing::KernelResult{};
-    fmt::print("{:<32}{:>7}{:>8}{:>14.3g}{:>16.3g}\n", kernel->name, result.cases, result.failures,
-               result.worst.relative_l2, result.worst.largest_error);
+    print_row(kernel->name, result);
     missing += reached ? 0 : 1;
+    others.erase(kernel->name);
   }
+  for (const auto& [name, result] : others) print_row(name, result);
   if (missing > 0) fmt::print("{} kernels were reached by no case\n", missing);
   return missing;
 }

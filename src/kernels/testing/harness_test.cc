@@ -455,6 +455,11 @@ void run_sample(const CaseSample& sample) {
 bool runs_on_device() { return device_under_test != nullptr; }
 Device* tested_device() { return device_under_test; }
 const std::map<std::string_view, KernelResult>& results() { return results_under_test; }
+bool takes_case(std::string_view kernel) {
+  if (is_left_out()) return false;
+  ++results_under_test[kernel].cases;
+  return true;
+}
 
 std::string check_round_trip(const Packing& packing, const Operand& weight, Workers& workers) {
   const size_t bytes = packing.bytes(weight.type);
