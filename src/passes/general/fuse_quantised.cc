@@ -3,12 +3,13 @@
 // other reader; pools; ops that move elements; functions of one value as tables. QLinear ops become the same.
 // Convolutions and what lies between them have their channels last; transposes that nothing needs are not made.
 //
-// Codes differ from those of float arithmetic, which rounds its sums, by one step at most, where a value lies that close
-// to the middle between two codes.
+// Codes differ from those of float arithmetic, which rounds its sums, by one step at most, where a value lies that
+// close to the middle between two codes.
 #include <algorithm>
 #include <cmath>
 #include <unordered_map>
 
+#include "passes/general/code_tables.h"
 #include "passes/general/general.h"
 #include "passes/general/rewriter.h"
 
@@ -28,8 +29,8 @@ struct Codes {
 struct Product {
   Codes x, w, y;
   ValueId bias = kNoValue;
-  NodeId place = -1;        // where the op of codes may run
-  ValueId out = kNoValue;   // what it makes
+  NodeId place = -1;       // where the op of codes may run
+  ValueId out = kNoValue;  // what it makes
   int64_t minimum = INT64_MIN, maximum = INT64_MAX;
 };
 
@@ -50,8 +51,8 @@ class Fuser {
   int run() {
     for (const NodeId id : r_.order()) {
       if (!r_.alive(id)) continue;
-      const bool done = looked_up(id) || convolution(id) || product(id) || sum(id) || max_pool(id) || average_pool(id) || moved(id) ||
-                        integer_product(id);
+      const bool done = looked_up(id) || convolution(id) || product(id) || sum(id) || max_pool(id) ||
+                        average_pool(id) || moved(id) || integer_product(id);
       count_ += done ? 1 : 0;
     }
     return count_;
@@ -375,8 +376,8 @@ class Fuser {
     if (p.minimum != INT64_MIN) attributes.emplace_back("sum_minimum", p.minimum);
     if (p.maximum != INT64_MAX) attributes.emplace_back("sum_maximum", p.maximum);
     const int rank = a.rank();
-    const NodeId joined = r_.emit(p.place, "bolide", conv ? "QConv" : "QMatMul", 1, std::move(in),
-                                  std::move(attributes));
+    const NodeId joined =
+        r_.emit(p.place, "bolide", conv ? "QConv" : "QMatMul", 1, std::move(in), std::move(attributes));
     if (conv) {
       give(p.place, p.out, joined, rank);
     } else {
@@ -409,8 +410,7 @@ class Fuser {
     if (rank < 3 || (!x.has() && (!is_byte(r_.facts(from).dtype) || !last_.contains(from)))) return false;
     NamedAttributes attributes;
     for (const auto& [name, value] : r_.attributes(id).all()) attributes.emplace_back(name, value);
-    const NodeId made =
-        r_.emit(place, "bolide", "QMaxPool", 1, {channels_last(from, place)}, std::move(attributes));
+    const NodeId made = r_.emit(place, "bolide", "QMaxPool", 1, {channels_last(from, place)}, std::move(attributes));
     give(place, out, made, rank);
     return true;
   }
@@ -432,108 +432,28 @@ class Fuser {
     const auto last = last_.find(p.x.q);
     const int rank = r_.facts(p.x.q).rank();
     if (last == last_.end() || rank < 3) return false;
-    const NodeId made = r_.emit(p.place, "com.microsoft", "QLinearGlobalAveragePool", 1,
-                                {last->second, p.x.scale, p.x.zero, p.y.scale, p.y.zero},
-                                {{"channels_last", int64_t{1}}});
+    const NodeId made =
+        r_.emit(p.place, "com.microsoft", "QLinearGlobalAveragePool", 1,
+                {last->second, p.x.scale, p.x.zero, p.y.scale, p.y.zero}, {{"channels_last", int64_t{1}}});
     give(p.place, p.out, made, rank);
     return true;
   }
 
-  // A function of one value of 8 bits, whatever it is made of, is a table of 256 codes. The graph between is run on all
-  // of them.
+  // A function of one value of 8 bits is a table of 256 codes.
   bool looked_up(NodeId id) {
     if (!r_.is(id, "QuantizeLinear") || !quantised(id, r_.in(id, 0)).has()) return false;
-    std::vector<NodeId> cone;  // in the order in which they run, the last first
-    ValueId source = kNoValue;
-    if (!gather(id, &cone, &source, 0) || source == kNoValue || cone.size() < 3) return false;
-    std::unordered_map<ValueId, Tensor> values;
-    std::vector<uint8_t> all(256);
-    for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<uint8_t>(i);
-    Tensor codes = Tensor::vector(DType::kU8, std::span<const uint8_t>(all));
-    if (r_.facts(source).dtype == DType::kI8) {
-      const auto* bytes = reinterpret_cast<const int8_t*>(all.data());
-      codes = Tensor::vector(DType::kI8, std::span<const int8_t>(bytes, all.size()));
-    }
-    values.emplace(source, codes);
-    for (const NodeId step : cone) {
-      auto made = evaluate(step, values);
-      if (!made) return false;
-      values.insert_or_assign(r_.out(step), *std::move(made));
-    }
-    const Tensor& table = values.at(r_.out(id));
-    if (!is_byte(table.dtype()) || table.elements() != 256) return false;
+    const auto found = table_of_codes(r_, id);
+    if (!found) return false;
     const Facts facts = r_.facts(r_.out(id));
-    const NodeId made = r_.emit(id, "bolide", "QLookUp", 1, {source, r_.add_constant("table", table)});
-    r_.table().set(r_.out(made), facts);
-    if (const auto last = last_.find(source); last != last_.end() && facts.dims) {
-      const NodeId there = r_.emit(id, "bolide", "QLookUp", 1, {last->second, r_.in(made, 1)});
-      give(id, r_.out(id), there, facts.rank());
+    const ValueId table = r_.add_constant("table", found->table);
+    if (const auto last = last_.find(found->source); last != last_.end() && facts.dims) {
+      give(id, r_.out(id), r_.emit(id, "bolide", "QLookUp", 1, {last->second, table}), facts.rank());
       return true;
     }
+    const NodeId made = r_.emit(id, "bolide", "QLookUp", 1, {found->source, table});
+    r_.table().set(r_.out(made), facts);
     r_.replace(r_.out(id), r_.out(made));
     return true;
-  }
-  static constexpr size_t kConeMost = 40;
-  bool is_elementwise(NodeId id) const {
-    for (const std::string_view name :
-         {"Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "Erf", "Tanh", "Sigmoid", "Relu", "Clip", "Sqrt", "Exp", "Neg",
-          "Abs", "LeakyRelu", "HardSigmoid", "HardSwish", "Elu", "Softplus", "Gelu", "QuantizeLinear",
-          "DequantizeLinear"})
-      if (r_.is(id, name)) return r_.op(id).version >= 7 && r_.node(id).out.size() == 1;
-    return r_.is(id, "QLookUp", "bolide");
-  }
-  // The nodes from codes of 8 bits, the same for all, to `id`.
-  bool gather(NodeId id, std::vector<NodeId>* cone, ValueId* source, int depth) const {
-    if (std::find(cone->begin(), cone->end(), id) != cone->end()) return true;
-    if (depth > 24 || cone->size() >= kConeMost || !is_elementwise(id)) return false;
-    const bool opens = r_.is(id, "DequantizeLinear"), table = r_.is(id, "QLookUp", "bolide");
-    if ((opens || r_.is(id, "QuantizeLinear")) && !is_plain(r_, id)) return false;
-    for (size_t i = 0; i < (table ? 1 : r_.node(id).in.size()); ++i) {
-      const ValueId value = r_.in(id, i);
-      if (value == kNoValue) continue;
-      if (const Tensor* t = r_.constant(value)) {
-        if (t->elements() != 1 || t->rank() > std::max(1, r_.facts(r_.out(id)).rank())) return false;
-        continue;
-      }
-      const NodeId maker = r_.graph().value(value).producer;
-      if (maker >= 0 && r_.alive(maker) && r_.out(maker) == value && is_elementwise(maker) &&
-          !(opens && r_.is(maker, "QuantizeLinear"))) {
-        if (!gather(maker, cone, source, depth + 1)) return false;
-        continue;
-      }
-      if ((!opens && !table) || i != 0 || !is_byte(r_.facts(value).dtype)) return false;
-      if (*source != kNoValue && *source != value) return false;
-      *source = value;
-    }
-    cone->push_back(id);
-    return true;
-  }
-  Result<Tensor> evaluate(NodeId id, const std::unordered_map<ValueId, Tensor>& values) const {
-    const Generic& op = r_.op(id);
-    std::vector<AnyValue> held;
-    held.reserve(r_.node(id).in.size());
-    std::vector<const AnyValue*> in;
-    for (const ValueId value : r_.node(id).in) {
-      if (value == kNoValue) {
-        in.push_back(nullptr);
-        continue;
-      }
-      const Tensor* constant = r_.constant(value);
-      const bool table = constant != nullptr && constant->elements() != 1;
-      held.emplace_back(constant == nullptr ? values.at(value) : table ? *constant : constant->reshaped({}));
-      in.push_back(&held.back());
-    }
-    std::vector<AnyValue> out(1);
-    const auto no_body = [](std::string_view, std::vector<AnyValue>) -> Result<std::vector<AnyValue>> {
-      return error(Code::kNotFound, "has no graph");
-    };
-    Workers workers(1);
-    RunContext context(*op.attributes, op.version, in, out, workers, heap_pool(), no_body);
-    BOLIDE_TRY(op.def->run(context));
-    const Tensor* made = out[0].tensor();
-    if (made == nullptr || (made->elements() != 256 && made->elements() != 1))
-      return error(Code::kInternal, "no table");
-    return made->elements() == 1 ? made->reshaped({}) : *made;
   }
 
   // Ops that move elements move codes as well.
