@@ -25,7 +25,7 @@ void write_bmp(const std::string& path, uint32_t width, uint32_t height, const s
   std::ofstream(path, std::ios::binary) << file;
 }
 
-OnnxProgram::Port port_of(int64_t element, std::vector<int64_t> dims) {
+OnnxProgram::Port port_of(int64_t element, const std::vector<int64_t>& dims) {
   OnnxProgram::Port port;
   port.name = "image";
   port.type.kind = OnnxType::Kind::kTensor;

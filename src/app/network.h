@@ -5,11 +5,13 @@
 
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "app/network_buckets.h"
 #include "device/device.h"
 #include "onnx/import.h"
 #include "passes/general/general.h"
@@ -22,6 +24,8 @@ struct NetworkSettings {
   int threads = 0;                    // of a session; 0: the cores this cgroup may use
   bool prepare = true;                // false: every node runs its reference kernel
   DType compute = DType::kF32;        // bf16: products of f32 may round what they multiply to it
+  bool trust_names = true;            // passes take dims of one name for equal; inputs of which that is untrue are
+                                      // answered by the model opened once more
   std::set<std::string> skip_passes;  // general_passes() that are left out; "all": every one
   std::span<const OpDef> added;       // ops of the program's own (open_onnx), which must outlive the model
 };
@@ -32,7 +36,11 @@ bool is_network(const std::filesystem::path& path);
 // Runs the passes on a model's graph, with what it declares of its inputs. An unknown name in `skip` is an error that
 // lists the known ones.
 Result<std::vector<PassRecord>> run_passes(OnnxProgram& program, Workers& workers, const std::set<std::string>& skip,
-                                           const FunctionRef<void(const PassRecord&, const Graph&)>* after = nullptr);
+                                           const FunctionRef<void(const PassRecord&, const Graph&)>* after = nullptr,
+                                           bool trust_names = true);
+
+// What is declared of the inputs, as passes take it. Dims of one name are equal where names are trusted.
+std::vector<Facts> declared_facts(const std::vector<OnnxProgram::Port>& inputs, bool trust_names = true);
 
 class NetworkModel {
  public:
@@ -46,6 +54,9 @@ class NetworkModel {
   const Interpreter& interpreter() const { return *interpreter_; }
   double load_ms() const { return load_ms_; }
   const std::vector<PassRecord>& passes() const { return passes_; }  // in the order in which they ran
+  // The same model for inputs whose dims of one name are not equal. It is opened when it is first asked for, from any
+  // thread; this one owns it.
+  Result<const NetworkModel*> without_names() const;
 
  private:
   NetworkModel() = default;
@@ -54,7 +65,19 @@ class NetworkModel {
   std::unique_ptr<Interpreter> interpreter_;  // made last
   std::vector<PassRecord> passes_;
   double load_ms_ = 0;
+  std::filesystem::path path_;
+  NetworkSettings settings_;
+  mutable std::mutex without_names_mutex_;
+  mutable std::shared_ptr<const NetworkModel> without_names_;
 };
+
+// Shapes that an input is meant to have (a profile): what lies beyond is refused.
+struct ShapeRange {
+  std::string input;
+  std::vector<int64_t> min, opt, max;
+};
+// "ids=1x1,1x128,8x384"; the name may be left out for a model of one input.
+Result<ShapeRange> parse_shape_range(std::string_view text, std::span<const OnnxProgram::Port> inputs);
 
 class NetworkSession {
  public:
@@ -69,6 +92,9 @@ class NetworkSession {
   const DeviceInfo& device() const { return device_->info(); }
   CachingPool& pool() { return pool_; }
   double load_ms() const { return model_->load_ms(); }
+  void set_ranges(std::vector<ShapeRange> ranges) { ranges_ = std::move(ranges); }  // from parse_shape_range
+
+  void set_buckets(std::vector<DimBuckets> buckets) { buckets_ = std::move(buckets); }  // from parse_dim_buckets
 
   // Values in the order of inputs(). They are checked against what the model declares: kInvalid names the input.
   // Outputs in the order of outputs(); `memories` as Interpreter::run takes them.
@@ -82,10 +108,15 @@ class NetworkSession {
   std::unique_ptr<Device> device_;
   std::unique_ptr<Stream> stream_;
   CachingPool pool_;
+  std::vector<ShapeRange> ranges_;
+  std::vector<DimBuckets> buckets_;
 };
 
 // "f32[N,3,224,224]", "sequence of i64[?]".
 std::string to_string(const OnnxType& type);
+
+// "1x3x224x224".
+Result<Shape> parse_shape(std::string_view text);
 
 // A value for an input, as people give it:
 //   FILE.npy, FILE.npz (the array of the input's name) or FILE.npz:ARRAY, FILE.json, [[1, 2], [3, 4]] or a bare number

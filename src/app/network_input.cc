@@ -77,23 +77,11 @@ Result<Tensor> from_json(const json& value, DType dtype) {
 
 // "1x3x224x224", or what the model declares.
 Result<Shape> random_shape(const OnnxProgram::Port& port, std::string_view text) {
+  if (!text.empty()) return parse_shape(text);
+  if (!port.type.dims.has_value())
+    return error(Code::kInvalid, "has no rank of its own: say random:SHAPE, as 1x3x224x224");
   std::vector<int64_t> dims;
-  if (text.empty()) {
-    if (!port.type.dims.has_value())
-      return error(Code::kInvalid, "has no rank of its own: say random:SHAPE, as 1x3x224x224");
-    for (const OnnxDim& dim : *port.type.dims) dims.push_back(dim.value.value_or(1));
-  }
-  while (!text.empty()) {
-    int64_t dim = 0;
-    const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), dim);
-    if (failure != std::errc() || dim < 0)
-      return error(Code::kInvalid, "a shape is numbers with x between them, as 1x3x224x224");
-    text.remove_prefix(static_cast<size_t>(end - text.data()));
-    if (!text.empty() && text[0] != 'x')
-      return error(Code::kInvalid, "a shape is numbers with x between them, as 1x3x224x224");
-    if (!text.empty()) text.remove_prefix(1);
-    dims.push_back(dim);
-  }
+  for (const OnnxDim& dim : *port.type.dims) dims.push_back(dim.value.value_or(1));
   if (dims.size() > kRankMax) return error(Code::kUnsupported, fmt::format("more than {} dims", kRankMax));
   return Shape(dims);
 }
@@ -160,6 +148,26 @@ Result<Tensor> read_input(const OnnxProgram::Port& port, std::string_view text, 
 }
 
 }  // namespace
+
+Result<Shape> parse_shape(std::string_view text) {
+  const auto refuse = [&] {
+    return error(Code::kInvalid, fmt::format("{:.60}: a shape is numbers with x between them, as 1x3x224x224", text));
+  };
+  std::vector<int64_t> dims;
+  std::string_view rest = text;
+  do {
+    int64_t dim = 0;
+    const auto [end, failure] = std::from_chars(rest.data(), rest.data() + rest.size(), dim);
+    if (failure != std::errc() || dim < 0) return refuse();
+    rest.remove_prefix(static_cast<size_t>(end - rest.data()));
+    dims.push_back(dim);
+    if (rest.empty()) break;
+    if (rest[0] != 'x') return refuse();
+    rest.remove_prefix(1);
+  } while (true);
+  if (dims.size() > kRankMax) return error(Code::kUnsupported, fmt::format("more than {} dims", kRankMax));
+  return Shape(dims);
+}
 
 Result<AnyValue> network_input(const OnnxProgram::Port& port, std::string_view text, uint64_t seed, std::string* note) {
   auto tensor = read_input(port, text, seed, note).context(fmt::format("input {}", port.name));

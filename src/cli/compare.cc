@@ -28,7 +28,7 @@ constexpr size_t kShownMax = 20;  // nodes in text
 
 struct CompareFlags {
   std::string path, against;
-  std::vector<std::string> inputs, shapes;
+  std::vector<std::string> inputs, shapes, dims;
   int32_t threads = 0, seed = 0;
   bool json = false;
 };
@@ -97,7 +97,7 @@ Result<> compare(const CompareFlags& flags) {
   };
   BOLIDE_TRY(NetworkSession reference, open_reference());
   NetworkFlags given;
-  given.path = flags.path, given.inputs = flags.inputs, given.shapes = flags.shapes;
+  given.path = flags.path, given.inputs = flags.inputs, given.shapes = flags.shapes, given.dims = flags.dims;
   given.seed = static_cast<uint64_t>(flags.seed);
   BOLIDE_TRY(const std::vector<AnyValue> inputs, network_inputs(network, given, true));
   BOLIDE_TRY(const NetworkComparison comparison, compare_networks(network, reference, inputs));
@@ -134,6 +134,8 @@ void add_compare(CLI::App& app, Outcome& outcome) {
                    "NAME=FILE.npy, .npz, .json, .jpg or .png, a list or random (may be repeated)")
       ->allow_extra_args(false);
   command->add_option("--shape", flags->shapes, "NAME=1x3x224x224 for random inputs (may be repeated)")
+      ->allow_extra_args(false);
+  command->add_option("--dim", flags->dims, "NAME=N for a dim that the inputs leave open (may be repeated)")
       ->allow_extra_args(false);
   command->callback([flags, &outcome] {
     const auto done = compare(*flags);

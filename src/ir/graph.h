@@ -59,6 +59,7 @@ struct Node {
   std::string name;  // "layers.7.attn.qkv": profile, dumps and errors use it
   bool removed = false;
   std::vector<Body> bodies = {};
+  std::vector<std::string> from = {};  // general graphs: the nodes of the file whose place it has taken, if it has
 };
 
 struct Output {

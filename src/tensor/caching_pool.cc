@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <map>
 #include <mutex>
 #include <new>
@@ -30,6 +31,7 @@ struct CachingPool::State {
   std::mutex mutex;
   std::multimap<size_t, std::byte*> free;
   size_t in_use = 0, kept = 0, in_use_max = 0;
+  Fresh fresh;
 
   ~State() {
     for (const auto& [size, data] : free) release(data);
@@ -66,15 +68,24 @@ Result<std::shared_ptr<std::byte>> CachingPool::take(size_t bytes) {
     state_->in_use += size;
     state_->in_use_max = std::max(state_->in_use_max, state_->in_use);
   }
-  if (data == nullptr) data = static_cast<std::byte*>(::operator new(size, std::align_val_t{kAlignment}, std::nothrow));
   if (data == nullptr) {
+    const auto start = std::chrono::steady_clock::now();
+    data = static_cast<std::byte*>(::operator new(size, std::align_val_t{kAlignment}, std::nothrow));
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
     const std::lock_guard lock(state_->mutex);
-    state_->in_use -= size;
-    return error(Code::kOutOfMemory, fmt::format("no memory for a tensor of {} bytes", bytes));
+    if (data == nullptr) {
+      state_->in_use -= size;
+      return error(Code::kOutOfMemory, fmt::format("no memory for a tensor of {} bytes", bytes));
+    }
+    ++state_->fresh.count, state_->fresh.bytes += size, state_->fresh.seconds += took.count();
   }
   return std::shared_ptr<std::byte>(data, [state = state_, size](std::byte* p) { state->give(p, size); });
 }
 
+CachingPool::Fresh CachingPool::fresh() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->fresh;
+}
 size_t CachingPool::bytes_in_use() const {
   const std::lock_guard lock(state_->mutex);
   return state_->in_use;

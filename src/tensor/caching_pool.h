@@ -19,6 +19,14 @@ class CachingPool final : public TensorPool {
   size_t bytes_kept() const;  // free ones
   size_t bytes_in_use_max() const;
 
+  // What was asked of the system since the pool was made, because nothing kept would do.
+  struct Fresh {
+    int64_t count = 0;
+    size_t bytes = 0;
+    double seconds = 0;
+  };
+  Fresh fresh() const;
+
  private:
   struct State;
   std::shared_ptr<State> state_;

@@ -9,6 +9,7 @@
 
 #include "base/workers.h"
 #include "ops/ops.h"
+#include "passes/general/left_over.h"
 
 namespace bolide {
 namespace {
@@ -77,6 +78,8 @@ class Builder {
 
   Graph graph;
   std::vector<AnyValue> values;
+
+  const std::vector<Facts>& facts() const { return facts_; }
 
  private:
   Tensor random(const Shape& shape, float low = -1, float high = 1) {
@@ -191,6 +194,22 @@ TEST(GeneralPasses, ConvThatOthersReadStays) {
   b.output(b.op("BatchNormalization", normalisation(b, y, 3)));
   b.output(y);
   EXPECT_EQ(b.check(), (Left{{"BatchNormalization", 1}, {"Conv", 1}}));
+}
+
+TEST(GeneralPasses, WhatIsLeftHasAReason) {
+  Builder b;
+  const ValueId x = b.input({1, 3, 5, 5});
+  const ValueId y = b.op("Conv", {x, b.weight({4, 3, 3, 3})});
+  b.output(b.op("Relu", {y}));
+  b.output(b.op("Sin", {y}));
+  const ValueId scale = b.input({3});
+  b.output(b.op("BatchNormalization", {x, scale, scale, scale, b.weight({3}, 1, 2)}));
+  b.check();
+  std::map<std::string, std::string> why;
+  for (const LeftOver& one : left_over(b.graph, b.facts())) why[one.op] = one.why;
+  EXPECT_EQ(why, (std::map<std::string, std::string>{
+                     {"BatchNormalization", "it follows an input or a constant, no Conv or Gemm"},
+                     {"Relu", "the result of Conv has 2 readers"}}));
 }
 
 TEST(GeneralPasses, BatchNormalizationGoesIntoProducts) {
