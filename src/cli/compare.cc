@@ -30,12 +30,19 @@ struct CompareFlags {
   std::string path, against;
   std::vector<std::string> inputs, shapes, dims;
   int32_t threads = 0, seed = 0;
+  std::string device = "cpu", cuda_libs, dtype = "f32";
   bool json = false;
 };
 
 constexpr Option<CompareFlags> kOptions[] = {
     {"against", &CompareFlags::against, {}, "the .onnx file to compare with; empty: MODEL itself without graph passes"},
     {"threads", &CompareFlags::threads, {.min = 0, .max = 1024}, "threads; 0: the cores this cgroup may use"},
+    {"device", &CompareFlags::device, {}, "where MODEL runs: auto, cpu, cuda or cuda:N; the other one runs on the CPU"},
+    {"cuda_libs", &CompareFlags::cuda_libs, {}, "folder in which cuBLASLt is looked for first"},
+    {"dtype",
+     &CompareFlags::dtype,
+     {.choices = "auto|f32|bf16|f16"},
+     "what MODEL computes with; f16: on GPUs"},
     {"seed", &CompareFlags::seed, {.min = 0}, "of random inputs"},
     {"json", &CompareFlags::json, {}, "one JSON object on standard output, with all nodes"},
 };
@@ -90,7 +97,10 @@ void print_text(const NetworkComparison& comparison, const std::string& against)
 }
 
 Result<> compare(const CompareFlags& flags) {
-  BOLIDE_TRY(NetworkSession network, NetworkSession::open(flags.path, {.threads = flags.threads}));
+  NetworkFlags opened;
+  opened.path = flags.path, opened.threads = flags.threads;
+  opened.device = flags.device, opened.cuda_libs = flags.cuda_libs, opened.dtype = flags.dtype;
+  BOLIDE_TRY(NetworkSession network, open_network(opened));
   const auto open_reference = [&]() -> Result<NetworkSession> {
     if (!flags.against.empty()) return NetworkSession::open(flags.against, {.threads = flags.threads});
     return NetworkSession::open(flags.path, {.threads = 1, .prepare = false, .skip_passes = {"all"}});

@@ -22,6 +22,7 @@ struct NetworkFlags {
   std::string first_calls = {};  // bench: NAME=LOW:HIGH, a symbolic dim
   std::string by = "operator";   // profile: node or operator
   std::string skip_passes = {};  // names with commas between them
+  std::string device = "auto", cuda_libs = {}, dtype = "auto";
   bool graph = false;            // inspect: what each pass does
   bool plan = false;             // inspect: what runs each node, of what it is made, and the memory
   bool json = false;

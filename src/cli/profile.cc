@@ -349,6 +349,9 @@ Result<> profile(const ProfileFlags& flags, bool by_given, bool repeat_given, co
                             .repeat = repeat_given ? flags.repeat : 0,
                             .by = by_given ? flags.by : "operator",
                             .skip_passes = flags.model.skip_passes,
+                            .device = flags.model.device,
+                            .cuda_libs = flags.model.cuda_libs,
+                            .dtype = flags.model.dtype,
                             .json = flags.json});
   }
   if (!flags.shapes.empty() || !flags.inputs.empty() || !flags.dims.empty())

@@ -313,6 +313,9 @@ Result<> run(const CLI::App& app, const RunFlags& flags) {
                         .output = flags.output,
                         .threads = flags.model.threads,
                         .skip_passes = flags.model.skip_passes,
+                        .device = flags.model.device,
+                        .cuda_libs = flags.model.cuda_libs,
+                        .dtype = flags.model.dtype,
                         .json = flags.json});
   if (app.count("--input") + app.count("--output") + app.count("--profile-shape") + app.count("--bucket") > 0)
     return error(Code::kInvalid,

@@ -450,10 +450,24 @@ Result<std::unique_ptr<DeviceNetwork>> DeviceNetwork::make(const Graph& graph, D
   return std::unique_ptr<DeviceNetwork>(new DeviceNetwork(std::move(state)));
 }
 
+bool DeviceNetwork::can_run(const std::vector<AnyValue>& inputs) { return !key_of(inputs).empty(); }
+
 Result<std::vector<AnyValue>> DeviceNetwork::run(std::vector<AnyValue> inputs, TensorPool& pool,
                                                  const GeneralObserver* observer,
                                                  std::span<const OutputMemory> memories) {
   return state_->run(std::move(inputs), pool, observer, memories);
+}
+
+std::string DeviceNetwork::where(NodeId node) const {
+  if (state_->programs.empty()) return "cpu";
+  const DeviceProgram& program = *state_->programs.front();
+  for (size_t i = 0; i < program.steps.size(); ++i) {
+    if (program.steps[i].node != node) continue;
+    const Placement& placement = program.placements[i];
+    if (placement.where == Placement::Where::kWithin) return "gpu with " + placement.within;
+    return placement.where == Placement::Where::kDevice ? "gpu" : "cpu";
+  }
+  return "cpu";
 }
 
 const std::vector<Placement>& DeviceNetwork::placements() const { return state_->placements; }

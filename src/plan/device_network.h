@@ -39,10 +39,15 @@ class DeviceNetwork {
   static Result<std::unique_ptr<DeviceNetwork>> make(const Graph& graph, Device& device, DeviceNetworkSettings settings);
   ~DeviceNetwork();
 
+  // All of them are tensors that a GPU may have.
+  static bool can_run(const std::vector<AnyValue>& inputs);
+
   // As Interpreter::run. With an observer nodes run one by one, and its values are those of the device, copied back.
   Result<std::vector<AnyValue>> run(std::vector<AnyValue> inputs, TensorPool& pool, const GeneralObserver* observer,
                                     std::span<const OutputMemory> memories);
 
+  // "gpu", "gpu with NODE" or "cpu": where a node of the graph that an observer sees has run.
+  std::string where(NodeId node) const;
   // Of the last run.
   const std::vector<Placement>& placements() const;
   bool was_captured() const;
