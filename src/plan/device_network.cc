@@ -290,7 +290,12 @@ struct DeviceNetwork::State {
     if (where == Placement::Where::kDevice) {
       BOLIDE_TRY(seconds, step_end->seconds_since(*step_begin));
     }
-    if (where == Placement::Where::kWithin) seconds = 0;
+    // A product with what follows is seen with the last of its nodes, whose value it makes.
+    if (where == Placement::Where::kWithin) seconds = program.steps[static_cast<size_t>(step.within)].seconds;
+    if (where == Placement::Where::kDevice && !step.behind.nodes.empty() && !step.behind_refused) {
+      program.steps[index].seconds = seconds;
+      return {};
+    }
     std::vector<AnyValue> out;
     for (size_t i = 0; i < node.out.size(); ++i) {
       DeviceSlot& slot = program.slots[static_cast<size_t>(node.out[i])];

@@ -27,6 +27,7 @@ struct DeviceProgram {
     int within = -1;              // the step whose kernel may do this one
     std::vector<ValueId> last;    // of values that nothing reads afterwards
     std::vector<bool> used;       // outputs that something reads
+    double seconds = 0;           // that an observer is told with the last node behind
     bool on_host = false;         // its row has refused
     bool behind_refused = false;
     bool is_prepared = false;

@@ -96,20 +96,32 @@ __global__ void __launch_bounds__(kThreads) attend_half_kernel(const __grid_cons
     if (t + 1 < tiles) copy_rows<T, kDim>(at_k(turn ^ 1), job.k, k, int64_t{t + 1} * kKeys, job.L, job.D);
     commit();
 
-    const int64_t key0 = int64_t{t} * kKeys + lane % 4 * 2;
     float top[2] = {most[0], most[1]};
+    if (job.bias == nullptr && !job.causal && job.softcap == 0.f && (t + 1) * kKeys <= job.L) {
 #pragma unroll
-    for (int j = 0; j < kKeys / 8; ++j)
+      for (int j = 0; j < kKeys / 8; ++j)
 #pragma unroll
-      for (int c = 0; c < 4; ++c) {
-        const int64_t key = key0 + j * 8 + c % 2;
-        float x = scores[j][c] * job.scale;
-        if (job.softcap > 0.f) x = job.softcap * tanhf(x / job.softcap);
-        if (job.bias != nullptr) x += bias_of(job, bias_row[c / 2], key);
-        if (key >= job.L || (job.causal && key > own + c / 2 * 8 + job.offset)) x = -INFINITY;
-        scores[j][c] = x;
-        top[c / 2] = fmaxf(top[c / 2], x);
-      }
+        for (int c = 0; c < 4; ++c) {
+          scores[j][c] *= job.scale;
+          top[c / 2] = fmaxf(top[c / 2], scores[j][c]);
+        }
+    } else {
+      const int key0 = t * kKeys + lane % 4 * 2, end = static_cast<int>(job.L);
+      const int reach[2] = {job.causal ? static_cast<int>(min(own + job.offset + 1, job.L)) : end,
+                            job.causal ? static_cast<int>(min(own + 8 + job.offset + 1, job.L)) : end};
+#pragma unroll
+      for (int j = 0; j < kKeys / 8; ++j)
+#pragma unroll
+        for (int c = 0; c < 4; ++c) {
+          const int key = key0 + j * 8 + c % 2;
+          float x = scores[j][c] * job.scale;
+          if (job.softcap > 0.f) x = job.softcap * tanhf(x / job.softcap);
+          if (key >= reach[c / 2]) x = -INFINITY;
+          else if (job.bias != nullptr) x += bias_of(job, bias_row[c / 2], key);
+          scores[j][c] = x;
+          top[c / 2] = fmaxf(top[c / 2], x);
+        }
+    }
     float shrink[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {

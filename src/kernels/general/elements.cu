@@ -37,23 +37,33 @@ __global__ void __launch_bounds__(kThreads) elements_kernel(const __grid_constan
   }
 }
 
-// All of T, one after the other; operand k repeats after period[k] elements (a multiple of the pack, or the count).
+struct Rows {
+  const void *a, *b;
+  void* out;
+  int64_t stride_a, stride_b, stride_out;  // elements between rows
+  uint32_t row;                            // packs in one
+};
+
+// Rows of elements that run on, all of T.
 template <class T>
-__global__ void __launch_bounds__(kThreads)
-    packed_kernel(Element e, int inputs, const T* a, const T* b, uint32_t period, T* out, uint32_t packs) {
+__global__ void __launch_bounds__(kThreads) packed_kernel(Element e, int inputs, Rows rows, uint32_t packs) {
   constexpr int kPack = 16 / sizeof(T);
   wait_for_previous();
   let_next_start();
   for (uint32_t i = blockIdx.x * kThreads + threadIdx.x; i < packs; i += gridDim.x * kThreads) {
-    const auto x = load<Pack<T>>(a + size_t{i} * kPack);
+    const int64_t row = i / rows.row, column = static_cast<int64_t>(i % rows.row) * kPack;
+    const auto x = load<Pack<T>>(static_cast<const T*>(rows.a) + row * rows.stride_a + column);
     Pack<T> y, z = x;
-    if (inputs == 2) z = load<Pack<T>>(b + size_t{i % period} * kPack);
+    if (inputs == 2) z = load<Pack<T>>(static_cast<const T*>(rows.b) + row * rows.stride_b + column);
     if (e.op == ElementOp::kAdd) {
 #pragma unroll
       for (int k = 0; k < kPack; ++k) y.value[k] = narrow_to<T>(widen(x.value[k]) + widen(z.value[k]));
     } else if (e.op == ElementOp::kMul) {
 #pragma unroll
       for (int k = 0; k < kPack; ++k) y.value[k] = narrow_to<T>(widen(x.value[k]) * widen(z.value[k]));
+    } else if (e.op == ElementOp::kGelu) {
+#pragma unroll
+      for (int k = 0; k < kPack; ++k) y.value[k] = narrow_to<T>(gelu_quick(widen(x.value[k])));
     } else if (e.op == ElementOp::kCopy) {
       y = x;
     } else {
@@ -61,33 +71,37 @@ __global__ void __launch_bounds__(kThreads)
       for (int k = 0; k < kPack; ++k)
         y.value[k] = narrow_to<T>(apply_two_called(e.op, e.p, e.q, widen(x.value[k]), widen(z.value[k])));
     }
-    store(out + size_t{i} * kPack, y);
+    store(static_cast<T*>(rows.out) + row * rows.stride_out + column, y);
   }
 }
 
 template <class T>
-int run_packed(const CudaTarget& target, const ElementsJob& job, int64_t count, int64_t period) {
+int run_packed(const CudaTarget& target, const ElementsJob& job, int64_t count) {
   constexpr int kPack = 16 / sizeof(T);
-  const int64_t packs = count / kPack;
-  const auto blocks = static_cast<unsigned>(ceil_div(packs, kThreads));
-  return launch(target, packed_kernel<T>, dim3(blocks), dim3(kThreads), 0, job.element, job.inputs,
-                static_cast<const T*>(job.in[0].data), static_cast<const T*>(job.in[1].data),
-                static_cast<uint32_t>(period / kPack), static_cast<T*>(job.out.data), static_cast<uint32_t>(packs));
+  const int64_t packs = count / kPack, row = job.dims[job.rank - 1];
+  const auto stride = [&](const GeneralView& view) { return job.rank == 2 ? view.strides[0] : 0; };
+  const Rows rows{job.in[0].data,      job.in[1].data,      job.out.data,
+                  stride(job.in[0]),   stride(job.in[1]),   stride(job.out),
+                  static_cast<uint32_t>(row / kPack)};
+  const int64_t blocks = ceil_div(packs, kThreads);
+  return launch(target, packed_kernel<T>, dim3(static_cast<unsigned>(blocks)), dim3(kThreads), 0, job.element, job.inputs,
+                rows, static_cast<uint32_t>(packs));
 }
 
 bool is_half(DType dtype) { return dtype == DType::kF16 || dtype == DType::kBF16; }
 
-// Operand 1 repeats after so many elements, everything else runs on; 0: it is otherwise.
-int64_t period_of(const ElementsJob& job, int64_t count) {
-  const int last = job.rank - 1;
-  if (!job.floats || job.rank > 2 || job.inputs > 2 || job.element.op >= ElementOp::kEqual) return 0;
+// One or two axes, the last of which runs on in everything by packs of 16 bytes.
+bool is_packed(const ElementsJob& job) {
+  const int last = job.rank - 1, pack = is_half(job.out.dtype) ? 8 : 4;
+  if (!job.floats || job.rank > 2 || job.inputs > 2 || job.element.op >= ElementOp::kEqual || job.dims[last] % pack != 0)
+    return false;
+  const auto fits = [&](const GeneralView& view) {
+    return view.dtype == job.out.dtype && view.strides[last] == 1 && is_aligned(view.data, 0, 16) &&
+           (job.rank == 1 || view.strides[0] % pack == 0);
+  };
   for (int k = 0; k < job.inputs; ++k)
-    if (job.in[k].dtype != job.out.dtype || job.in[k].strides[last] != 1 || !is_aligned(job.in[k].data, 0, 16)) return 0;
-  if (job.out.strides[last] != 1 || !is_aligned(job.out.data, 0, 16)) return 0;
-  if (job.rank == 1) return count;
-  const int64_t row = job.dims[1];
-  const bool runs = job.in[0].strides[0] == row && job.out.strides[0] == row;
-  return runs && job.inputs == 2 && job.in[1].strides[0] == 0 ? row : 0;
+    if (!fits(job.in[k])) return false;
+  return fits(job.out);
 }
 
 }  // namespace
@@ -97,12 +111,10 @@ int run_elements(const CudaTarget& target, const ElementsJob& job) {
   int64_t count = 1;
   for (int d = 0; d < job.rank; ++d) count *= job.dims[d];
   if (count == 0) return cudaSuccess;
-  const int64_t period = cuda::period_of(job, count);
-  const int64_t pack = cuda::is_half(job.out.dtype) ? 8 : 4;
-  if (period > 0 && period % pack == 0 && count % pack == 0) {
-    if (job.out.dtype == DType::kF16) return cuda::run_packed<__half>(target, job, count, period);
-    if (job.out.dtype == DType::kBF16) return cuda::run_packed<__nv_bfloat16>(target, job, count, period);
-    if (job.out.dtype == DType::kF32) return cuda::run_packed<float>(target, job, count, period);
+  if (cuda::is_packed(job)) {
+    if (job.out.dtype == DType::kF16) return cuda::run_packed<__half>(target, job, count);
+    if (job.out.dtype == DType::kBF16) return cuda::run_packed<__nv_bfloat16>(target, job, count);
+    if (job.out.dtype == DType::kF32) return cuda::run_packed<float>(target, job, count);
   }
   const int64_t blocks = cuda::ceil_div(count, cuda::kThreads);
   const dim3 grid(static_cast<unsigned>(blocks < 1 << 20 ? blocks : 1 << 20));

@@ -19,6 +19,15 @@ __device__ __forceinline__ __half narrow_to<__half>(float x) {
   return narrow_half(x);
 }
 
+__device__ __forceinline__ __nv_bfloat16 narrow_bf16(float x) {
+  constexpr float kMost = 3.3895314e38f;
+  return isfinite(x) ? __float2bfloat16_rn(fminf(fmaxf(x, -kMost), kMost)) : __float2bfloat16_rn(x);
+}
+template <>
+__device__ __forceinline__ __nv_bfloat16 narrow_to<__nv_bfloat16>(float x) {
+  return narrow_bf16(x);
+}
+
 template <class C>
 __device__ __forceinline__ C load_as(const void* data, DType dtype, int64_t i) {
   switch (dtype) {
@@ -41,7 +50,7 @@ __device__ __forceinline__ void store_as(void* data, DType dtype, int64_t i, C x
   switch (dtype) {
     case DType::kF32: static_cast<float*>(data)[i] = static_cast<float>(x); break;
     case DType::kF16: static_cast<__half*>(data)[i] = narrow_half(static_cast<float>(x)); break;
-    case DType::kBF16: static_cast<__nv_bfloat16*>(data)[i] = __float2bfloat16_rn(static_cast<float>(x)); break;
+    case DType::kBF16: static_cast<__nv_bfloat16*>(data)[i] = narrow_bf16(static_cast<float>(x)); break;
     case DType::kI64: static_cast<int64_t*>(data)[i] = static_cast<int64_t>(x); break;
     case DType::kI32: static_cast<int32_t*>(data)[i] = static_cast<int32_t>(static_cast<int64_t>(x)); break;
     case DType::kI16: static_cast<int16_t*>(data)[i] = static_cast<int16_t>(static_cast<int64_t>(x)); break;

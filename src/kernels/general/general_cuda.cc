@@ -1,3 +1,4 @@
+#include "device/cuda/matmul.h"
 #include "kernels/common/cuda.h"
 #include "kernels/general/general.h"
 
@@ -54,7 +55,8 @@ bool is_half_product(const ProductJob& job) {
   if (e.residual != nullptr &&
       (!is_aligned16(e.residual) || e.residual_stride % 8 != job.out_stride % 8 || e.residual_batch % 8 != 0))
     return false;
-  if (job.is_convolution) return job.at.C == 4 || job.at.C % 8 == 0;
+  if (job.is_convolution)
+    return (job.at.C == 4 || job.at.C % 8 == 0) && job.at.N * job.at.H * job.at.W * job.at.C < int64_t{1} << 31;
   return job.a_stride % 8 == 0 && job.a_batch % 8 == 0;
 }
 
@@ -69,6 +71,46 @@ Result<bool> launch_product(Stream& stream, const ProductJob& job, int choice) {
   if (status == kNoSuchChoice) return false;
   BOLIDE_TRY(launched(stream, status, "product_half"));
   return true;
+}
+
+namespace {
+
+Matmul matmul_of(const ProductJob& job) {
+  Matmul product{.tokens = job.M, .n = job.N, .k = job.K};
+  product.x = {job.a, job.dtype, job.a_stride};
+  product.weight = {job.b, job.dtype, job.b_stride};
+  product.out = {job.out, job.dtype, job.out_stride};
+  if (job.epilogue.residual != nullptr)
+    product.residual = {job.epilogue.residual, job.dtype, job.epilogue.residual_stride};
+  product.bias = job.epilogue.bias_narrow;
+  product.relu = job.epilogue.then.op == ElementOp::kRelu;
+  return product;
+}
+
+}  // namespace
+
+Result<std::vector<LibraryAlgorithm>> library_algorithms(Stream& stream, const ProductJob& job, MutableBytes workspace,
+                                                         int count) {
+  const Epilogue& e = job.epilogue;
+  if (job.is_convolution || job.batch != 1 || e.alpha != 1 || (e.bias != nullptr && e.bias_narrow == nullptr))
+    return std::vector<LibraryAlgorithm>{};
+  const auto matmuls = as_cuda(stream).state().matmuls();
+  if (!matmuls) return std::vector<LibraryAlgorithm>{};
+  return (*matmuls)->candidates(matmul_of(job), workspace, count);
+}
+
+Result<> launch_library(Stream& stream, const ProductJob& job, const LibraryAlgorithm& algorithm,
+                        MutableBytes workspace) {
+  BOLIDE_TRY(Matmuls * matmuls, as_cuda(stream).state().matmuls());
+  BOLIDE_TRY(matmuls->run(matmul_of(job), algorithm, workspace, as_cuda(stream).handle()));
+  const Element& then = job.epilogue.then;
+  if (then.op == ElementOp::kCopy || then.op == ElementOp::kRelu) return {};
+  ElementsJob rest{.element = then, .rank = 2};
+  rest.dims[0] = job.M, rest.dims[1] = job.N;
+  rest.in[0] = {job.out, job.dtype, {job.out_stride, 1}};
+  if (job.out_stride == job.N) rest.rank = 1, rest.dims[0] = job.M * job.N, rest.in[0].strides[0] = 1;
+  rest.out = rest.in[0];
+  return launch_elements(stream, rest);
 }
 
 int product_choices() { return product_half_choices(); }

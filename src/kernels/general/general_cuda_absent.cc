@@ -21,5 +21,9 @@ Result<> launch_attend(Stream&, const AttendJob&) { return absent(); }
 bool is_half_product(const ProductJob&) { return false; }
 Result<bool> launch_product(Stream&, const ProductJob&, int) { return absent(); }
 int product_choices() { return 0; }
+Result<std::vector<LibraryAlgorithm>> library_algorithms(Stream&, const ProductJob&, MutableBytes, int) {
+  return std::vector<LibraryAlgorithm>{};
+}
+Result<> launch_library(Stream&, const ProductJob&, const LibraryAlgorithm&, MutableBytes) { return absent(); }
 
 }  // namespace bolide

@@ -176,6 +176,7 @@ int run_pool(const CudaTarget& target, const PoolJob& job);
 struct Epilogue {
   float alpha = 1;
   const float* bias = nullptr;
+  const void* bias_narrow = nullptr;  // the same in out's type, for libraries; null: they cannot do it
   const void* residual = nullptr;  // of out's type, rows `residual_stride` apart
   int64_t residual_stride = 0, residual_batch = 0;
   Element then;

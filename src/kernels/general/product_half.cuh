@@ -28,14 +28,12 @@ __device__ __forceinline__ void wait_copies() {
 __device__ __forceinline__ void load_matrices(uint32_t (&r)[4], uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(address)
-               : "memory");
+               : "r"(address));
 }
 __device__ __forceinline__ void load_turned(uint32_t (&r)[4], uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(address)
-               : "memory");
+               : "r"(address));
 }
 // d [16, 8] += a [16, 16] b [16, 8]
 __device__ __forceinline__ void multiply(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, __half) {
@@ -78,15 +76,9 @@ struct TileShape {
   static constexpr int threads = kWarpsM * kWarpsN * kWarp;
   static constexpr int WM = BM / warps_m, WN = BN / warps_n;  // of a warp
   static constexpr int stage_bytes = (BM + BN) * kStepK * 2;
-  static constexpr int sums_stride = BN + 4;  // floats
+  static constexpr int sums_stride = BN + 8;  // floats
   static constexpr int pipeline_bytes = stages * stage_bytes, sums_bytes = BM * sums_stride * 4;
   static constexpr int shared_bytes = pipeline_bytes > sums_bytes ? pipeline_bytes : sums_bytes;
-};
-
-// What a thread knows of one of its rows of A.
-struct RowPlace {
-  int64_t base;  // elements: of the row, or of the image
-  int h, w;      // taps: where the window begins; h very small: no such row
 };
 
 template <class T, class Tile, Rows kRows>
@@ -109,79 +101,82 @@ __global__ void __launch_bounds__(Tile::threads)
   const int steps_all = static_cast<int>((job.K + kStepK - 1) / kStepK);
   const int step0 = steps_all * split / splits, steps = steps_all * (split + 1) / splits - step0;
 
+  // This thread's chunk of its rows: row0, row0 + kRowsPass, ...; all of them are swizzled alike.
   const int chunk = thread % kChunks, row0 = thread / kChunks;
   const Geometry& g = job.at;
-  RowPlace rows[kPassesA];
+  int64_t k = int64_t{step0} * kStepK + chunk * 8, k_b = k;
+  const T* from_b = b + (n0 + row0) * job.b_stride + k;
+  const T* from_a = a;                       // plain: this thread's chunk of row0
+  uint32_t there_a = 0, there_b = 0;         // which of the rows exist
+  int offset[kPassesA], at_h[kPassesA], at_w[kPassesA];  // taps: where a row's window begins
 #pragma unroll
-  for (int p = 0; p < kPassesA; ++p) {
-    const int64_t m = m0 + row0 + p * kRowsPass;
-    if constexpr (kRows == Rows::kPlain) {
-      rows[p] = {m * job.a_stride, m < job.M ? 0 : -1, 0};
-    } else {
+  for (int p = 0; p < kPassesB; ++p) there_b |= static_cast<uint32_t>(n0 + row0 + p * kRowsPass < job.N) << p;
+  if constexpr (kRows == Rows::kPlain) {
+    from_a += (m0 + row0) * job.a_stride + k;
+#pragma unroll
+    for (int p = 0; p < kPassesA; ++p) there_a |= static_cast<uint32_t>(m0 + row0 + p * kRowsPass < job.M) << p;
+  } else {
+#pragma unroll
+    for (int p = 0; p < kPassesA; ++p) {
+      const int64_t m = m0 + row0 + p * kRowsPass;
       const auto at = static_cast<uint32_t>(m), plane = static_cast<uint32_t>(g.OH * g.OW);
       const uint32_t image = at / plane, rest = at % plane, oh = rest / static_cast<uint32_t>(g.OW),
                      ow = rest % static_cast<uint32_t>(g.OW);
-      rows[p] = {int64_t{image} * g.H * g.W * g.C,
-                 m < job.M ? static_cast<int>(oh) * g.stride_h - g.pad_h : -(1 << 28),
-                 static_cast<int>(ow) * g.stride_w - g.pad_w};
+      at_h[p] = m < job.M ? static_cast<int>(oh) * g.stride_h - g.pad_h : -(1 << 28);
+      at_w[p] = static_cast<int>(ow) * g.stride_w - g.pad_w;
+      offset[p] = m < job.M ? static_cast<int>(((static_cast<int>(image) * g.H + at_h[p]) * g.W + at_w[p]) * g.C) : 0;
     }
   }
-  // Where this thread's chunk of the next stage lies along K.
-  int64_t k = int64_t{step0} * kStepK + chunk * 8;
+  const int64_t pass_a = kRowsPass * job.a_stride, pass_b = kRowsPass * job.b_stride;
+  const int H = static_cast<int>(g.H), W = static_cast<int>(g.W), C = static_cast<int>(g.C), S = static_cast<int>(g.S);
   int tap_r = 0, tap_s = 0, channel = 0;
   if constexpr (kRows == Rows::kTaps) {
-    const auto tap = static_cast<int>(k / g.C);
-    channel = static_cast<int>(k % g.C), tap_r = tap / static_cast<int>(g.S), tap_s = tap % static_cast<int>(g.S);
+    const int tap = static_cast<int>(k) / C;
+    channel = static_cast<int>(k) % C, tap_r = tap / S, tap_s = tap % S;
   }
-  int64_t k_b = k;
 
   const uint32_t base = shared_address(memory);
-  const auto place = [&](uint32_t stage_base, int row) {
-    return stage_base + static_cast<uint32_t>(row * kStepK * 2 + ((chunk ^ (row & 7)) << 4));
-  };
+  const uint32_t place = static_cast<uint32_t>(row0 * kStepK * 2 + ((chunk ^ (row0 & 7)) << 4));
+  constexpr uint32_t kPassBytes = kRowsPass * kStepK * 2;
   const auto copy_b = [&](int stage) {
-    const uint32_t to = base + static_cast<uint32_t>(stage * Tile::stage_bytes + Tile::BM * kStepK * 2);
+    const uint32_t to = base + place + static_cast<uint32_t>(stage * Tile::stage_bytes + Tile::BM * kStepK * 2);
+    const uint32_t there = k_b < job.K ? there_b : 0;
 #pragma unroll
-    for (int p = 0; p < kPassesB; ++p) {
-      const int row = row0 + p * kRowsPass;
-      const bool there = n0 + row < job.N && k_b < job.K;
-      copy16(place(to, row), there ? b + (n0 + row) * job.b_stride + k_b : b, there);
-    }
-    k_b += kStepK;
+    for (int p = 0; p < kPassesB; ++p) copy16(to + p * kPassBytes, from_b + p * pass_b, (there >> p & 1) != 0);
+    from_b += kStepK, k_b += kStepK;
   };
   const auto copy_a = [&](int stage) {
-    const uint32_t to = base + static_cast<uint32_t>(stage * Tile::stage_bytes);
+    const uint32_t to = base + place + static_cast<uint32_t>(stage * Tile::stage_bytes);
     if constexpr (kRows == Rows::kPlain) {
+      const uint32_t there = k < job.K ? there_a : 0;
 #pragma unroll
-      for (int p = 0; p < kPassesA; ++p) {
-        const bool there = rows[p].h == 0 && k < job.K;
-        copy16(place(to, row0 + p * kRowsPass), there ? a + rows[p].base + k : a, there);
-      }
+      for (int p = 0; p < kPassesA; ++p) copy16(to + p * kPassBytes, from_a + p * pass_a, (there >> p & 1) != 0);
+      from_a += kStepK;
     } else if constexpr (kRows == Rows::kTaps) {
-      const bool inside_k = k < job.K;
-      const int dh = tap_r * g.dilation_h, dw = tap_s * g.dilation_w;
+      const int height = k < job.K ? H : 0, dh = tap_r * g.dilation_h, dw = tap_s * g.dilation_w;
+      const int move = (dh * W + dw) * C + channel;
 #pragma unroll
       for (int p = 0; p < kPassesA; ++p) {
-        const int h = rows[p].h + dh, w = rows[p].w + dw;
-        const bool there = inside_k && h >= 0 && h < g.H && w >= 0 && w < g.W;
-        copy16(place(to, row0 + p * kRowsPass), there ? a + rows[p].base + (h * g.W + w) * g.C + channel : a, there);
+        const bool there = static_cast<unsigned>(at_h[p] + dh) < static_cast<unsigned>(height) &&
+                           static_cast<unsigned>(at_w[p] + dw) < static_cast<unsigned>(W);
+        copy16(to + p * kPassBytes, a + (offset[p] + move), there);
       }
       channel += kStepK;
-      while (channel >= g.C) {
-        channel -= static_cast<int>(g.C);
-        if (++tap_s == g.S) tap_s = 0, ++tap_r;
+      while (channel >= C) {
+        channel -= C;
+        if (++tap_s == S) tap_s = 0, ++tap_r;
       }
     } else {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const auto tap = static_cast<int>((k + half * 4) / 4);
-        const int r = tap / static_cast<int>(g.S), s = tap % static_cast<int>(g.S);
+        const int tap = static_cast<int>(k) / 4 + half, r = tap / S, s = tap % S;
+        const int dh = r * g.dilation_h, dw = s * g.dilation_w, move = (dh * W + dw) * 4;
+        const int height = r < g.R ? H : 0;
 #pragma unroll
         for (int p = 0; p < kPassesA; ++p) {
-          const int h = rows[p].h + r * g.dilation_h, w = rows[p].w + s * g.dilation_w;
-          const bool there = r < g.R && h >= 0 && h < g.H && w >= 0 && w < g.W;
-          copy8(place(to, row0 + p * kRowsPass) + static_cast<uint32_t>(half * 8),
-                there ? a + rows[p].base + (h * g.W + w) * 4 : a, there);
+          const bool there = static_cast<unsigned>(at_h[p] + dh) < static_cast<unsigned>(height) &&
+                             static_cast<unsigned>(at_w[p] + dw) < static_cast<unsigned>(W);
+          copy8(to + p * kPassBytes + static_cast<uint32_t>(half * 8), a + (offset[p] + move), there);
         }
       }
     }
@@ -221,23 +216,28 @@ __global__ void __launch_bounds__(Tile::threads)
     commit();
     const uint32_t at_a = base + static_cast<uint32_t>(step % Tile::stages * Tile::stage_bytes);
     const uint32_t at_b = at_a + Tile::BM * kStepK * 2;
+    // Operands of the next 16 of K are on their way while these are multiplied.
+    uint32_t fa[2][kMs][4], fb[2][kNs / 2][4];
+    const auto fetch = [&](int part, int turn) {
+#pragma unroll
+      for (int i = 0; i < kMs; ++i)
+        load_matrices(fa[turn][i], at_a + static_cast<uint32_t>((a_row + i * 16) * kStepK * 2 +
+                                                                (((part * 2 + a_half) ^ (a_row & 7)) << 4)));
+#pragma unroll
+      for (int j = 0; j < kNs / 2; ++j)
+        load_matrices(fb[turn][j], at_b + static_cast<uint32_t>((b_row + j * 16) * kStepK * 2 +
+                                                                (((part * 2 + b_half) ^ (b_row & 7)) << 4)));
+    };
+    fetch(0, 0);
 #pragma unroll
     for (int part = 0; part < kStepK / 16; ++part) {
-      uint32_t fa[kMs][4], fb[kNs / 2][4];
-#pragma unroll
-      for (int i = 0; i < kMs; ++i) {
-        const int row = a_row + i * 16;
-        load_matrices(fa[i], at_a + static_cast<uint32_t>(row * kStepK * 2 + (((part * 2 + a_half) ^ (row & 7)) << 4)));
-      }
-#pragma unroll
-      for (int j = 0; j < kNs / 2; ++j) {
-        const int row = b_row + j * 16;
-        load_matrices(fb[j], at_b + static_cast<uint32_t>(row * kStepK * 2 + (((part * 2 + b_half) ^ (row & 7)) << 4)));
-      }
+      const int turn = part % 2;
+      if (part + 1 < kStepK / 16) fetch(part + 1, turn ^ 1);
 #pragma unroll
       for (int i = 0; i < kMs; ++i)
 #pragma unroll
-        for (int j = 0; j < kNs; ++j) multiply(sums[i][j], fa[i], fb[j / 2][j % 2 * 2], fb[j / 2][j % 2 * 2 + 1], T{});
+        for (int j = 0; j < kNs; ++j)
+          multiply(sums[i][j], fa[turn][i], fb[turn][j / 2][j % 2 * 2], fb[turn][j / 2][j % 2 * 2 + 1], T{});
     }
   }
   wait_copies<0>();
@@ -344,10 +344,10 @@ template <class T>
 int run_product(const CudaTarget& target, const ProductJob& job, int choice) {
   const int splits = 1 << choice % kSplitKinds;
   switch (choice / kSplitKinds) {
-    case 0: return run_tile<T, TileShape<128, 128, 2, 4, 3>>(target, job, splits);
-    case 1: return run_tile<T, TileShape<128, 64, 4, 2, 4>>(target, job, splits);
+    case 0: return run_tile<T, TileShape<128, 128, 2, 2, 3>>(target, job, splits);
+    case 1: return run_tile<T, TileShape<128, 64, 2, 2, 4>>(target, job, splits);
     case 2: return run_tile<T, TileShape<64, 64, 2, 2, 4>>(target, job, splits);
-    case 3: return run_tile<T, TileShape<64, 128, 2, 4, 4>>(target, job, splits);
+    case 3: return run_tile<T, TileShape<64, 128, 2, 2, 4>>(target, job, splits);
     case 4: return run_tile<T, TileShape<32, 64, 2, 2, 6>>(target, job, splits);
     case 5: return run_tile<T, TileShape<256, 128, 4, 2, 3>>(target, job, splits);
     default: return kNoSuchChoice;

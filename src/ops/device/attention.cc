@@ -145,9 +145,8 @@ Result<bool> run_microsoft_attention(DeviceContext& c) {
   BOLIDE_TRY(const auto parts, c.scratch(static_cast<size_t>(M * N) * element_bytes(in.dtype)));
   ProductJob product{.a = in.data(), .b = right.get(), .out = parts.get(), .dtype = in.dtype, .M = M, .N = N, .K = K};
   product.a_stride = product.b_stride = K, product.out_stride = N, product.b_is_constant = true;
-  if (c.has(2)) {
-    BOLIDE_TRY(product.epilogue.bias, c.floats(2));
-  }
+  std::vector<DeviceTensor> ignored;
+  BOLIDE_TRY(product.epilogue, c.epilogue(2, in, ignored));
   BOLIDE_TRY(c.product(product));
   BOLIDE_TRY(const DeviceTensor out, c.make(0, c.dtype(0), {x[0], x[1], sizes[2]}));
   const auto part = [&](int64_t column, int64_t D) {

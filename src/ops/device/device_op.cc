@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "ops/cast.h"
 
@@ -32,14 +33,24 @@ void mix(uint64_t& low, uint64_t& high, const std::byte* data, size_t bytes) {
   low ^= low >> 29, high ^= high >> 31;
 }
 
-// f32 as the machine keeps it: finite numbers beyond f16's range become its largest.
+// A finite number, brought into [-most, most].
+float within(float x, float most) {
+  constexpr float kLargest = std::numeric_limits<float>::max();
+  return x > most && x <= kLargest ? most : x < -most && x >= -kLargest ? -most : x;
+}
+
+// f32 as the machine keeps it: finite numbers beyond the range of f16 or bf16 become its largest.
 Result<Tensor> narrowed_to(const Tensor& tensor, DType kept) {
   if (tensor.dtype() == kept) return tensor;
-  if (tensor.dtype() != DType::kF32 || kept != DType::kF16) return cast(tensor, kept, heap_pool());
+  if (tensor.dtype() != DType::kF32 || (kept != DType::kF16 && kept != DType::kBF16))
+    return cast(tensor, kept, heap_pool());
   BOLIDE_TRY(Tensor to, Tensor::make(kept, tensor.shape()));
   const auto from = tensor.as<float>();
   const auto out = to.mutate<uint16_t>();
-  for (size_t i = 0; i < out.size(); ++i) out[i] = f32_to_f16_kept(from[i]);
+  if (kept == DType::kF16)
+    for (size_t i = 0; i < out.size(); ++i) out[i] = f32_to_f16(within(from[i], 65504.0f));
+  else
+    for (size_t i = 0; i < out.size(); ++i) out[i] = f32_to_bf16(within(from[i], 0x1.fep127f));
   return to;
 }
 
@@ -225,19 +236,27 @@ Result<std::shared_ptr<std::byte>> DeviceContext::scratch(size_t bytes) {
 
 Result<Epilogue> DeviceContext::epilogue(int bias, const DeviceTensor& out, std::vector<DeviceTensor>& held) {
   Epilogue e;
-  if (bias >= 0 && has(static_cast<size_t>(bias))) {
-    BOLIDE_TRY(e.bias, floats(static_cast<size_t>(bias)));
-  }
-  if (node_.bias != nullptr) {
-    BOLIDE_TRY(e.bias, floats(*node_.bias));
+  DeviceSlot* const added = node_.bias != nullptr                                ? node_.bias
+                            : bias >= 0 && has(static_cast<size_t>(bias)) ? node_.inputs[static_cast<size_t>(bias)]
+                                                                          : nullptr;
+  if (added != nullptr) {
+    BOLIDE_TRY(e.bias, floats(*added));
+    BOLIDE_TRY(e.bias_narrow, narrow_bias(*added));
   }
   if (node_.residual != nullptr) {
-    BOLIDE_TRY(const DeviceTensor added, on_device(*node_.residual, out.channels_last));
-    held.push_back(added);
-    e.residual = added.data();
+    BOLIDE_TRY(DeviceTensor summand, on_device(*node_.residual, out.channels_last));
+    e.residual = summand.data();
+    held.push_back(std::move(summand));
   }
   e.then = node_.then;
   return e;
+}
+
+Result<const void*> DeviceContext::narrow_bias(DeviceSlot& slot) {
+  if (!slot.is_known || !slot.on_host) return nullptr;
+  BOLIDE_TRY(const auto memory,
+             packed(slot, "bias", [&]() -> Result<Tensor> { return *slot.host.tensor(); }));
+  return static_cast<const void*>(memory.get());
 }
 
 Result<> DeviceContext::with_shapes(FunctionRef<Result<>(RunContext&)> f) {
@@ -274,43 +293,55 @@ ProductChoices::Key ProductChoices::key_of(const ProductJob& job) {
           e.residual != nullptr};
 }
 
+Result<bool> ProductChoices::launch(Stream& stream, const ProductJob& job, const Choice& choice) {
+  if (!choice.by_library) return launch_product(stream, job, choice.kernel);
+  BOLIDE_TRY(launch_library(stream, job, choice.library, workspace_.bytes()));
+  return true;
+}
+
 // The median of a few runs; each follows one of itself, so its operands may lie in the cache as they do in a network.
-Result<int> ProductChoices::measure(Device& device, Stream& stream, const ProductJob& job) {
-  constexpr int kRuns = 5;
+Result<ProductChoices::Choice> ProductChoices::measure(Device& device, Stream& stream, const ProductJob& job) {
+  constexpr int kRuns = 5, kRanked = 4;
   BOLIDE_TRY(const auto start, device.make_event());
   BOLIDE_TRY(const auto end, device.make_event());
-  int best = kNoSuchChoice;
+  if (workspace_.size() == 0) {
+    BOLIDE_TRY(workspace_, device.allocate(kLibraryWorkspace, Memory::kDevice));
+  }
+  std::vector<Choice> choices;
+  for (int kernel = 0; kernel < product_choices(); ++kernel) choices.push_back({.kernel = kernel});
+  BOLIDE_TRY(const auto algorithms, library_algorithms(stream, job, workspace_.bytes(), kRanked));
+  for (const LibraryAlgorithm& algorithm : algorithms) choices.push_back({.library = algorithm, .by_library = true});
+  Choice best;
   double least = 0;
-  for (int choice = 0; choice < product_choices(); ++choice) {
-    BOLIDE_TRY(const bool can, launch_product(stream, job, choice));
+  for (const Choice& choice : choices) {
+    BOLIDE_TRY(const bool can, launch(stream, job, choice));
     if (!can) continue;
     std::array<double, kRuns> seconds{};
     for (double& one : seconds) {
       BOLIDE_TRY(stream.record(*start));
-      BOLIDE_TRY(launch_product(stream, job, choice));
-      BOLIDE_TRY(launch_product(stream, job, choice));
+      for (int i = 0; i < 3; ++i) BOLIDE_TRY(launch(stream, job, choice));
       BOLIDE_TRY(stream.record(*end));
       BOLIDE_TRY(end->synchronize());
       BOLIDE_TRY(one, end->seconds_since(*start));
     }
     std::sort(seconds.begin(), seconds.end());
-    if (best == kNoSuchChoice || seconds[kRuns / 2] < least) best = choice, least = seconds[kRuns / 2];
+    if (least == 0 || seconds[kRuns / 2] < least) best = choice, least = seconds[kRuns / 2];
   }
   return best;
 }
 
 Result<> ProductChoices::run(Device& device, Stream& stream, const ProductJob& job, bool may_measure) {
-  int choice = kNoSuchChoice;
+  Choice choice;
   if (is_half_product(job)) {
     const Key key = key_of(job);
     auto found = chosen_.find(key);
     if (found == chosen_.end() && may_measure) {
-      BOLIDE_TRY(const int best, measure(device, stream, job));
+      BOLIDE_TRY(const Choice best, measure(device, stream, job));
       found = chosen_.emplace(key, best).first;
     }
     if (found != chosen_.end()) choice = found->second;
   }
-  BOLIDE_TRY(const bool ran, launch_product(stream, job, choice));
+  BOLIDE_TRY(const bool ran, launch(stream, job, choice));
   if (!ran) return error(Code::kInternal, "a kernel that was measured refuses its product");
   return {};
 }

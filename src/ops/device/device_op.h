@@ -77,7 +77,7 @@ class DeviceConstants {
   size_t bytes_ = 0;
 };
 
-// What measured best, by product. -2: nothing was measured yet.
+// What measured best, by product.
 class ProductChoices {
  public:
   // Runs the product. The first of its sizes is measured with every kernel that can do it, unless `measure` is false.
@@ -85,9 +85,16 @@ class ProductChoices {
 
  private:
   using Key = std::array<int64_t, 24>;
+  struct Choice {
+    int kernel = kNoSuchChoice;  // of ours
+    LibraryAlgorithm library{};
+    bool by_library = false;
+  };
   static Key key_of(const ProductJob& job);
-  Result<int> measure(Device& device, Stream& stream, const ProductJob& job);
-  std::map<Key, int> chosen_;
+  Result<bool> launch(Stream& stream, const ProductJob& job, const Choice& choice);
+  Result<Choice> measure(Device& device, Stream& stream, const ProductJob& job);
+  std::map<Key, Choice> chosen_;
+  Buffer workspace_;  // of the library
 };
 
 // What one thread runs networks with.
@@ -164,6 +171,7 @@ class DeviceContext {
   // Input i, a vector of floats, as f32 on the device.
   Result<const float*> floats(size_t i) { return floats(*node_.inputs[i]); }
   Result<const float*> floats(DeviceSlot& slot);
+  Result<const void*> narrow_bias(DeviceSlot& slot);  // as the machine keeps it; null: not known
   // A constant input as `make` packs it (in the machine's type), made once.
   Result<std::shared_ptr<std::byte>> packed(size_t i, std::string_view form, FunctionRef<Result<Tensor>()> make) {
     return packed(*node_.inputs[i], form, make);
@@ -213,12 +221,6 @@ struct DeviceOp {
   Result<bool> (*run)(DeviceContext&) = nullptr;
   bool is_product = false;  // can do what follows to its results
 };
-
-// As f16; finite numbers beyond its range become its largest.
-inline uint16_t f32_to_f16_kept(float x) {
-  constexpr float kLargest = 65504, kLargestF32 = 3.402823466e38f;
-  return f32_to_f16(x > kLargest && x <= kLargestF32 ? kLargest : x < -kLargest && x >= -kLargestF32 ? -kLargest : x);
-}
 
 // The row of an op; null: there is none.
 const DeviceOp* find_device_op(std::string_view domain, std::string_view name);
