@@ -14,6 +14,29 @@ __device__ __forceinline__ float bias_of(const AttendJob& job, int64_t row, int6
   return job.bias_dtype == DType::kBool ? (x != 0.f ? 0.f : -INFINITY) : x;
 }
 
+__device__ __forceinline__ float added(float x) { return x; }
+__device__ __forceinline__ float added(__half x) { return __half2float(x); }
+__device__ __forceinline__ float added(__nv_bfloat16 x) { return __bfloat162float(x); }
+__device__ __forceinline__ float added(bool x) { return x ? 0.f : -INFINITY; }
+
+// The bias of a thread's scores: keys key0 + 8 j + {0, 1} of its two queries. Loads do not wait for each other.
+template <class B>
+__device__ __forceinline__ void add_bias(float (&scores)[kKeys / 8][4], const AttendJob& job, const int64_t (&rows)[2],
+                                         int key0) {
+  const auto keys = static_cast<int>(job.bias_keys);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const B* const row = static_cast<const B*>(job.bias) + rows[half];
+#pragma unroll
+    for (int j = 0; j < kKeys / 8; ++j)
+#pragma unroll
+      for (int c = 0; c < 2; ++c) {
+        const int key = key0 + j * 8 + c;
+        scores[j][half * 2 + c] += key < keys ? added(row[key]) : -INFINITY;
+      }
+  }
+}
+
 __device__ __forceinline__ uint32_t pair_of(float a, float b, __half) {
   const __half2 pair = __floats2half2_rn(a, b);
   return *reinterpret_cast<const uint32_t*>(&pair);
@@ -112,14 +135,28 @@ __global__ void __launch_bounds__(kThreads) attend_half_kernel(const __grid_cons
 #pragma unroll
       for (int j = 0; j < kKeys / 8; ++j)
 #pragma unroll
+        for (int c = 0; c < 4; ++c) scores[j][c] *= job.scale;
+      if (job.softcap > 0.f) {
+#pragma unroll
+        for (int j = 0; j < kKeys / 8; ++j)
+#pragma unroll
+          for (int c = 0; c < 4; ++c)
+            scores[j][c] = job.softcap * apply_called(ElementOp::kTanh, 0.f, 0.f, scores[j][c] / job.softcap);
+      }
+      if (job.bias != nullptr) {
+        switch (job.bias_dtype) {
+          case DType::kF16: add_bias<__half>(scores, job, bias_row, key0); break;
+          case DType::kBF16: add_bias<__nv_bfloat16>(scores, job, bias_row, key0); break;
+          case DType::kBool: add_bias<bool>(scores, job, bias_row, key0); break;
+          default: add_bias<float>(scores, job, bias_row, key0); break;
+        }
+      }
+#pragma unroll
+      for (int j = 0; j < kKeys / 8; ++j)
+#pragma unroll
         for (int c = 0; c < 4; ++c) {
-          const int key = key0 + j * 8 + c % 2;
-          float x = scores[j][c] * job.scale;
-          if (job.softcap > 0.f) x = job.softcap * tanhf(x / job.softcap);
-          if (key >= reach[c / 2]) x = -INFINITY;
-          else if (job.bias != nullptr) x += bias_of(job, bias_row[c / 2], key);
-          scores[j][c] = x;
-          top[c / 2] = fmaxf(top[c / 2], x);
+          if (key0 + j * 8 + c % 2 >= reach[c / 2]) scores[j][c] = -INFINITY;
+          top[c / 2] = fmaxf(top[c / 2], scores[j][c]);
         }
     }
     float shrink[2];
