@@ -121,9 +121,12 @@ Result<std::shared_ptr<const NetworkModel>> NetworkModel::open(const std::filesy
   const std::shared_ptr<NetworkModel> model(new NetworkModel);
   model->path_ = path, model->settings_ = options;
   BOLIDE_TRY(model->program_, open_onnx(path, options.added));
-  BOLIDE_TRY(const auto device, make_cpu_device(options.threads, std::nullopt));
+  BOLIDE_TRY(const auto device, make_cpu_device(options.threads, options.isa));
   BOLIDE_TRY(const auto stream, device->make_stream());
-  auto passes = run_passes(model->program_, stream->workers(), options.skip_passes, nullptr, options.trust_names);
+  auto passes =
+      run_passes(model->program_, stream->workers(),
+                 options.device == DeviceKind::kCuda ? without_cpu_passes(options.skip_passes) : options.skip_passes,
+                 nullptr, options.trust_names);
   if (!passes) return std::move(passes).error().context(path.string());
   model->passes_ = *std::move(passes);
   if (options.device == DeviceKind::kCuda) {
@@ -133,7 +136,10 @@ Result<std::shared_ptr<const NetworkModel>> NetworkModel::open(const std::filesy
     model->gpu_ = std::move(gpu);
   }
   const PrepareSettings settings{.device = device->info(), .workers = stream->workers(), .compute = options.compute};
-  BOLIDE_TRY(Interpreter interpreter, Interpreter::make(model->program_.graph, options.prepare && model->gpu_ == nullptr ? &settings : nullptr));
+  Graph& graph = model->program_.graph;
+  // A GPU's network reads the graph's constants later.
+  const bool prepare = options.prepare && model->gpu_ == nullptr;
+  BOLIDE_TRY(Interpreter interpreter, prepare ? Interpreter::make_and_drop(graph, settings) : Interpreter::make(graph));
   model->interpreter_ = std::make_unique<Interpreter>(std::move(interpreter));
   model->load_ms_ = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   return std::shared_ptr<const NetworkModel>(model);
@@ -190,17 +196,18 @@ Result<const NetworkModel*> NetworkModel::without_names() const {
   return without_names_.get();
 }
 
-Result<NetworkSession> NetworkSession::make(std::shared_ptr<const NetworkModel> model, int threads) {
+Result<NetworkSession> NetworkSession::make(std::shared_ptr<const NetworkModel> model, int threads,
+                                            std::optional<Isa> isa) {
   NetworkSession session;
   session.model_ = std::move(model);
-  BOLIDE_TRY(session.device_, make_cpu_device(threads, std::nullopt));
+  BOLIDE_TRY(session.device_, make_cpu_device(threads, isa));
   BOLIDE_TRY(session.stream_, session.device_->make_stream());
   return session;
 }
 
 Result<NetworkSession> NetworkSession::open(const std::filesystem::path& path, const NetworkSettings& options) {
   BOLIDE_TRY(auto model, NetworkModel::open(path, options));
-  return make(std::move(model), options.threads);
+  return make(std::move(model), options.threads, options.isa);
 }
 
 Result<std::vector<AnyValue>> NetworkSession::run(std::vector<AnyValue> given, const GeneralObserver* observer,
@@ -227,8 +234,9 @@ Result<std::vector<AnyValue>> NetworkSession::run(std::vector<AnyValue> given, c
     std::unique_ptr<DeviceNetwork>& network = on_gpu_[model];
     if (network == nullptr) {
       const NetworkSettings& settings = model->settings();
-      BOLIDE_TRY(network, DeviceNetwork::make(model->program().graph, *model->gpu(),
-                                              {.compute = settings.compute, .skip_passes = settings.skip_passes}));
+      BOLIDE_TRY(network, DeviceNetwork::make(
+                              model->program().graph, *model->gpu(),
+                              {.compute = settings.compute, .skip_passes = without_cpu_passes(settings.skip_passes)}));
     }
     last_on_gpu_ = network.get();
     return network->run(std::move(given), pool_, observer, memories);

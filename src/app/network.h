@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -23,12 +24,13 @@
 namespace bolide {
 
 struct NetworkSettings {
-  int threads = 0;                    // of a session; 0: the cores this cgroup may use
-  bool prepare = true;                // false: every node runs its reference kernel
-  DType compute = DType::kF32;        // bf16: products of f32 may round what they multiply to it; on a GPU f16 or bf16:
-                                      // f32 are kept as that
+  int threads = 0;              // of a session; 0: the cores this cgroup may use
+  bool prepare = true;          // false: every node runs its reference kernel
+  DType compute = DType::kF32;  // bf16: products of f32 may round what they multiply to it; on a GPU f16 or bf16:
+                                // f32 are kept as that
   DeviceKind device = DeviceKind::kCpu;
   CudaOptions cuda;                   // where device is a GPU
+  std::optional<Isa> isa;             // no kernels above this level; empty: the best there is
   bool trust_names = true;            // passes take dims of one name for equal; inputs of which that is untrue are
                                       // answered by the model opened once more
   std::set<std::string> skip_passes;  // general_passes() that are left out; "all": every one
@@ -59,7 +61,7 @@ class NetworkModel {
   const Interpreter& interpreter() const { return *interpreter_; }
   double load_ms() const { return load_ms_; }
   const NetworkSettings& settings() const { return settings_; }
-  Device* gpu() const { return gpu_.get(); }  // null: the network runs on the CPU
+  Device* gpu() const { return gpu_.get(); }                         // null: the network runs on the CPU
   const std::vector<PassRecord>& passes() const { return passes_; }  // in the order in which they ran
   // The same model for inputs whose dims of one name are not equal. It is opened when it is first asked for, from any
   // thread; this one owns it.
@@ -90,7 +92,8 @@ Result<ShapeRange> parse_shape_range(std::string_view text, std::span<const Onnx
 class NetworkSession {
  public:
   // threads: 0: the cores this cgroup may use.
-  static Result<NetworkSession> make(std::shared_ptr<const NetworkModel> model, int threads);
+  static Result<NetworkSession> make(std::shared_ptr<const NetworkModel> model, int threads,
+                                     std::optional<Isa> isa = std::nullopt);
   // A model with the one session that uses it.
   static Result<NetworkSession> open(const std::filesystem::path& path, const NetworkSettings& options);
 

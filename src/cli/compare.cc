@@ -30,7 +30,7 @@ struct CompareFlags {
   std::string path, against;
   std::vector<std::string> inputs, shapes, dims;
   int32_t threads = 0, seed = 0;
-  std::string device = "cpu", cuda_libs, dtype = "f32";
+  std::string device = "cpu", cuda_libs, dtype = "auto", isa;
   bool json = false;
 };
 
@@ -42,7 +42,11 @@ constexpr Option<CompareFlags> kOptions[] = {
     {"dtype",
      &CompareFlags::dtype,
      {.choices = "auto|f32|bf16|f16"},
-     "what MODEL computes with; f16: on GPUs"},
+     "what products of f32 are multiplied in, by MODEL, not by what it is compared with"},
+    {"isa",
+     &CompareFlags::isa,
+     {.choices = "|scalar|avx2|avx512|vnni|amx"},
+     "MODEL uses no instruction set above this one; empty: the best there is"},
     {"seed", &CompareFlags::seed, {.min = 0}, "of random inputs"},
     {"json", &CompareFlags::json, {}, "one JSON object on standard output, with all nodes"},
 };
@@ -97,18 +101,18 @@ void print_text(const NetworkComparison& comparison, const std::string& against)
 }
 
 Result<> compare(const CompareFlags& flags) {
-  NetworkFlags opened;
-  opened.path = flags.path, opened.threads = flags.threads;
-  opened.device = flags.device, opened.cuda_libs = flags.cuda_libs, opened.dtype = flags.dtype;
-  BOLIDE_TRY(NetworkSession network, open_network(opened));
+  NetworkFlags given;
+  given.path = flags.path, given.inputs = flags.inputs, given.shapes = flags.shapes, given.dims = flags.dims;
+  given.seed = static_cast<uint64_t>(flags.seed);
+  given.device = flags.device, given.cuda_libs = flags.cuda_libs;
+  given.threads = flags.threads, given.dtype = flags.dtype, given.isa = flags.isa;
+  BOLIDE_TRY(const NetworkSettings settings, network_settings(given));
+  BOLIDE_TRY(NetworkSession network, NetworkSession::open(flags.path, settings));
   const auto open_reference = [&]() -> Result<NetworkSession> {
     if (!flags.against.empty()) return NetworkSession::open(flags.against, {.threads = flags.threads});
     return NetworkSession::open(flags.path, {.threads = 1, .prepare = false, .skip_passes = {"all"}});
   };
   BOLIDE_TRY(NetworkSession reference, open_reference());
-  NetworkFlags given;
-  given.path = flags.path, given.inputs = flags.inputs, given.shapes = flags.shapes, given.dims = flags.dims;
-  given.seed = static_cast<uint64_t>(flags.seed);
   BOLIDE_TRY(const std::vector<AnyValue> inputs, network_inputs(network, given, true));
   BOLIDE_TRY(const NetworkComparison comparison, compare_networks(network, reference, inputs));
   const std::string against = flags.against.empty() ? "itself without graph passes, on one thread" : flags.against;

@@ -279,6 +279,7 @@ Result<> inspect(const CLI::App& app, const InspectFlags& flags) {
                             .device = flags.model.device,
                             .cuda_libs = flags.model.cuda_libs,
                             .dtype = flags.model.dtype,
+                            .isa = flags.model.isa,
                             .graph = flags.graph,
                             .plan = flags.plan,
                             .json = flags.json});

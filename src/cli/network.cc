@@ -115,6 +115,27 @@ std::string shape_text(const AnyValue& value) {
   return "none";
 }
 
+Result<NetworkSettings> network_settings(const NetworkFlags& flags) {
+  NetworkSettings settings{.threads = flags.threads, .skip_passes = split_names(flags.skip_passes)};
+  ModelConfigFlags where;
+  where.device = flags.device, where.cuda_libs = flags.cuda_libs;
+  BOLIDE_TRY(const ModelOptions options, to_model_options(where));
+  settings.device = options.device, settings.cuda = options.cuda;
+  const bool on_gpu = options.device == DeviceKind::kCuda;
+  if (flags.dtype == "bf16")
+    settings.compute = DType::kBF16;
+  else if (flags.dtype == "f16" && on_gpu)
+    settings.compute = DType::kF16;
+  else if (flags.dtype != "auto" && flags.dtype != "f32")
+    return error(
+        Code::kInvalid,
+        fmt::format("--dtype {}: an ONNX model is computed in f32 or bf16, on a GPU also in f16", flags.dtype));
+  if (!flags.isa.empty()) {
+    BOLIDE_TRY(settings.isa, parse_isa(flags.isa));
+  }
+  return settings;
+}
+
 std::string shortened(std::string_view name) {
   constexpr size_t kMost = 56;
   if (name.size() <= kMost) return std::string(name);
@@ -122,20 +143,8 @@ std::string shortened(std::string_view name) {
 }
 
 Result<NetworkSession> open_network(const NetworkFlags& flags) {
-  ModelConfigFlags where;
-  where.device = flags.device, where.cuda_libs = flags.cuda_libs;
-  BOLIDE_TRY(const ModelOptions options, to_model_options(where));
-  const bool on_gpu = options.device == DeviceKind::kCuda;
-  if (flags.dtype == "int8")
-    return error(Code::kInvalid, "--dtype int8 is for language models; an ONNX model brings its own integers");
-  if (flags.dtype == "f16" && !on_gpu)
-    return error(Code::kInvalid, "--dtype f16 is for GPUs: on the CPU ask for f32 or bf16");
-  const DType compute = flags.dtype == "f16" ? DType::kF16 : flags.dtype == "bf16" ? DType::kBF16 : DType::kF32;
-  BOLIDE_TRY(NetworkSession network, NetworkSession::open(flags.path, {.threads = flags.threads,
-                                                                       .compute = compute,
-                                                                       .device = options.device,
-                                                                       .cuda = options.cuda,
-                                                                       .skip_passes = split_names(flags.skip_passes)}));
+  BOLIDE_TRY(const NetworkSettings settings, network_settings(flags));
+  BOLIDE_TRY(NetworkSession network, NetworkSession::open(flags.path, settings));
   BOLIDE_TRY(check_dims(network, flags));
   std::vector<DimBuckets> buckets;
   for (const std::string& flag : flags.buckets) {
@@ -261,18 +270,17 @@ Result<> bench_network(const NetworkFlags& flags) {
   if (flags.json) {
     ordered_json shapes;
     for (size_t i = 0; i < inputs.size(); ++i) shapes[network.inputs()[i].name] = shape_text(inputs[i]);
-    ordered_json out = {
-        {"model", flags.path},
-        {"machine", network.device().name},
-        {"threads", network.device().threads},
-        {"isa", to_string(network.device().isa)},
-        {"inputs", shapes},
-        {"latency_ms", {{"median", stat.median}, {"min", stat.min}, {"max", stat.max}, {"p99", p99}}},
-        {"first_ms", first_ms},
-        {"runs", repeat},
-        {"load_ms", network.load_ms()},
-        {"peak_memory_bytes", peak},
-        {"activation_bytes", network.pool().bytes_in_use_max()}};
+    ordered_json out = {{"model", flags.path},
+                        {"machine", network.device().name},
+                        {"threads", network.device().threads},
+                        {"isa", to_string(network.device().isa)},
+                        {"inputs", shapes},
+                        {"latency_ms", {{"median", stat.median}, {"min", stat.min}, {"max", stat.max}, {"p99", p99}}},
+                        {"first_ms", first_ms},
+                        {"runs", repeat},
+                        {"load_ms", network.load_ms()},
+                        {"peak_memory_bytes", peak},
+                        {"activation_bytes", network.pool().bytes_in_use_max()}};
     if (const DeviceNetwork* gpu = network.on_gpu(); gpu != nullptr)
       out["gpu"] = {{"dtype", to_string(network.shared_model()->settings().compute)},
                     {"device_ms", {{"median", summarise(device_ms).median}, {"min", summarise(device_ms).min}}},
@@ -288,8 +296,8 @@ Result<> bench_network(const NetworkFlags& flags) {
   fmt::print("{:<14}median {:.3f} ms, min {:.3f}, max {:.3f}, p99 {:.3f} of {} runs; first {:.3f}\n", "latency",
              stat.median, stat.min, stat.max, p99, repeat, first_ms);
   if (const DeviceNetwork* gpu = network.on_gpu(); gpu != nullptr)
-    fmt::print("{:<14}median {:.3f} ms on the GPU without copies in and out{}; {} of constants as {}, {} of values\n", "",
-               summarise(device_ms).median, gpu->was_captured() ? ", captured" : "",
+    fmt::print("{:<14}median {:.3f} ms on the GPU without copies in and out{}; {} of constants as {}, {} of values\n",
+               "", summarise(device_ms).median, gpu->was_captured() ? ", captured" : "",
                format_bytes(static_cast<int64_t>(gpu->constant_bytes())),
                to_string(network.shared_model()->settings().compute),
                format_bytes(static_cast<int64_t>(gpu->activation_bytes())));

@@ -22,14 +22,19 @@ struct NetworkFlags {
   std::string first_calls = {};  // bench: NAME=LOW:HIGH, a symbolic dim
   std::string by = "operator";   // profile: node or operator
   std::string skip_passes = {};  // names with commas between them
-  std::string device = "auto", cuda_libs = {}, dtype = "auto";
-  bool graph = false;            // inspect: what each pass does
-  bool plan = false;             // inspect: what runs each node, of what it is made, and the memory
+  std::string device = "auto", cuda_libs = {};
+  std::string dtype = "auto";  // auto, f32 or bf16: what products of f32 are multiplied in; GPUs: f16 too
+  std::string isa = {};        // no instruction set above it; empty: the best there is
+  bool graph = false;          // inspect: what each pass does
+  bool plan = false;           // inspect: what runs each node, of what it is made, and the memory
   bool json = false;
 };
 
 // "f32[1,3]".
 std::string shape_text(const AnyValue& value);
+
+// The settings that the flags stand for. kInvalid: a dtype or level that networks do not have.
+Result<NetworkSettings> network_settings(const NetworkFlags& flags);
 
 // For a table's first column: the end of a long name, which tells it from others.
 std::string shortened(std::string_view name);

@@ -76,7 +76,8 @@ std::string kernel_of(const NetworkSession& network, const Graph& graph, NodeId 
 void print_crossings(const NetworkSession& network) {
   if (network.on_gpu() == nullptr) return;
   int on_gpu = 0, on_cpu = 0;
-  for (const Placement& one : network.on_gpu()->placements()) ++(one.where == Placement::Where::kHost ? on_cpu : on_gpu);
+  for (const Placement& one : network.on_gpu()->placements())
+    ++(one.where == Placement::Where::kHost ? on_cpu : on_gpu);
   fmt::print("{} nodes on the GPU, {} on the CPU; {} of constants and {} of values there\n", on_gpu, on_cpu,
              format_bytes(static_cast<int64_t>(network.on_gpu()->constant_bytes())),
              format_bytes(static_cast<int64_t>(network.on_gpu()->activation_bytes())));

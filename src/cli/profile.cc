@@ -352,6 +352,7 @@ Result<> profile(const ProfileFlags& flags, bool by_given, bool repeat_given, co
                             .device = flags.model.device,
                             .cuda_libs = flags.model.cuda_libs,
                             .dtype = flags.model.dtype,
+                            .isa = flags.model.isa,
                             .json = flags.json});
   }
   if (!flags.shapes.empty() || !flags.inputs.empty() || !flags.dims.empty())

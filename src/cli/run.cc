@@ -316,6 +316,7 @@ Result<> run(const CLI::App& app, const RunFlags& flags) {
                         .device = flags.model.device,
                         .cuda_libs = flags.model.cuda_libs,
                         .dtype = flags.model.dtype,
+                        .isa = flags.model.isa,
                         .json = flags.json});
   if (app.count("--input") + app.count("--output") + app.count("--profile-shape") + app.count("--bucket") > 0)
     return error(Code::kInvalid,

@@ -144,8 +144,8 @@ struct Runner {
   }
 };
 
-Result<> run_set(const Runner& runner, const OnnxProgram& program, const fs::path& folder,
-                 std::vector<AnyValue> inputs, const std::vector<fs::path>& wanted, Workers& workers) {
+Result<> run_set(const Runner& runner, const OnnxProgram& program, const fs::path& folder, std::vector<AnyValue> inputs,
+                 const std::vector<fs::path>& wanted, Workers& workers) {
   BOLIDE_TRY(const std::vector<AnyValue> got, runner.run(inputs, workers));
   if (got.size() < wanted.size())
     return error(Code::kInvalid,
@@ -169,11 +169,15 @@ Result<> run_case(Found& found, Workers& workers, const std::set<std::string>& s
   std::set<std::string> ops(named);
   note_ops(program.graph, ops);
   found.of.ops.assign(ops.begin(), ops.end());
-  BOLIDE_TRY(run_passes(program, workers, skip));
-  BOLIDE_TRY(const Interpreter interpreter, Interpreter::make(program.graph));
+  BOLIDE_TRY(run_passes(program, workers, device == nullptr ? skip : without_cpu_passes(skip)));
+  BOLIDE_TRY(const auto cpu, make_cpu_device(1, std::nullopt));
+  const PrepareSettings settings{.device = cpu->info(), .workers = workers};
+  // A GPU's network reads the constants that prepared nodes would drop.
+  BOLIDE_TRY(const Interpreter interpreter, device == nullptr ? Interpreter::make_and_drop(program.graph, settings)
+                                                              : Interpreter::make(program.graph));
   std::unique_ptr<DeviceNetwork> gpu;
   if (device != nullptr) {
-    BOLIDE_TRY(gpu, DeviceNetwork::make(program.graph, *device, {.skip_passes = skip}));
+    BOLIDE_TRY(gpu, DeviceNetwork::make(program.graph, *device, {.skip_passes = without_cpu_passes(skip)}));
   }
   const Runner runner{interpreter, gpu.get()};
   if (found.folder.empty()) {

@@ -8,6 +8,7 @@
 #include "ops/moves.h"
 #include "ops/number.h"
 #include "ops/ops.h"
+#include "ops/prepared_rows.h"
 
 namespace bolide {
 namespace {
@@ -262,7 +263,7 @@ constexpr OpDef kOps[] = {
     {.domain = "", .name = "Range", .since = 11, .run = run_range},
     {.domain = "", .name = "EyeLike", .since = 9, .run = run_eye_like},
     {.domain = "", .name = "Trilu", .since = 14, .run = run_trilu},
-    {.domain = "", .name = "Transpose", .since = 1, .run = layout::run_transpose},
+    {.domain = "", .name = "Transpose", .since = 1, .run = layout::run_transpose, .prepare = prepare_transpose},
     {.domain = "", .name = "Concat", .since = 1, .run = layout::run_concat},
     {.domain = "", .name = "Split", .since = 1, .run = layout::run_split},
     {.domain = "", .name = "Slice", .since = 1, .run = layout::run_slice},

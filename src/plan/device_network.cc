@@ -69,8 +69,7 @@ struct DeviceNetwork::State {
     const auto start = Clock::now();
     BOLIDE_TRY(const DeviceTensor plain, machine.converted(slot.device, slot.dtype, false));
     BOLIDE_TRY(Tensor tensor, Tensor::make(slot.dtype, slot.shape, host_pool));
-    BOLIDE_TRY(copy_bytes(*stream, {tensor.mutable_data(), tensor.bytes()},
-                          {plain.memory.get(), tensor.bytes()}));
+    BOLIDE_TRY(copy_bytes(*stream, {tensor.mutable_data(), tensor.bytes()}, {plain.memory.get(), tensor.bytes()}));
     BOLIDE_TRY(stream->synchronize());
     if (placement != nullptr)
       placement->bytes_to_host += static_cast<int64_t>(tensor.bytes()), placement->copy_seconds += seconds_since(start);
@@ -177,11 +176,11 @@ struct DeviceNetwork::State {
       }
     }
     std::vector<AnyValue> out(node.out.size());
-    const auto run_body = [&](std::string_view attribute, std::vector<AnyValue> values) -> Result<std::vector<AnyValue>> {
+    const auto run_body = [&](std::string_view attribute,
+                              std::vector<AnyValue> values) -> Result<std::vector<AnyValue>> {
       for (size_t i = 0; i < node.bodies.size(); ++i) {
         if (node.bodies[i].attribute != attribute) continue;
-        for (const ValueId id : node.bodies[i].captures)
-          values.push_back(program.slots[static_cast<size_t>(id)].host);
+        for (const ValueId id : node.bodies[i].captures) values.push_back(program.slots[static_cast<size_t>(id)].host);
         return step.bodies[i]->run(std::move(values), stream->workers(), host_pool);
       }
       return error(Code::kNotFound, fmt::format("has no graph {}", attribute));
@@ -201,7 +200,8 @@ struct DeviceNetwork::State {
   // Inputs that are the same whatever the contents of the network's: shapes and what is computed from them.
   static bool is_of_shapes(const DeviceProgram& program, const Node& node) {
     return std::all_of(node.in.begin(), node.in.end(), [&](ValueId id) {
-      return id == kNoValue || (program.slots[static_cast<size_t>(id)].on_host && program.slots[static_cast<size_t>(id)].is_known);
+      return id == kNoValue ||
+             (program.slots[static_cast<size_t>(id)].on_host && program.slots[static_cast<size_t>(id)].is_known);
     });
   }
 
@@ -282,7 +282,8 @@ struct DeviceNetwork::State {
     const DeviceProgram::Step& step = program.steps[index];
     const Node& node = program.graph.node(step.node);
     const auto where = program.placements[index].where;
-    if (where == Placement::Where::kWithin && node.out[0] != program.steps[static_cast<size_t>(step.within)].behind.last)
+    if (where == Placement::Where::kWithin &&
+        node.out[0] != program.steps[static_cast<size_t>(step.within)].behind.last)
       return {};
     BOLIDE_TRY(stream->record(*step_end));
     BOLIDE_TRY(stream->synchronize());
@@ -326,7 +327,8 @@ struct DeviceNetwork::State {
       std::byte* const staged = program.pinned_in.data() + program.in_at[i];
       copy_on(stream->workers(), staged, tensor.data(), tensor.bytes());
       if (tensor.bytes() > 0)
-        BOLIDE_TRY(copy_bytes(*stream, {program.input_memory[i].memory.get(), tensor.bytes()}, {staged, tensor.bytes()}));
+        BOLIDE_TRY(
+            copy_bytes(*stream, {program.input_memory[i].memory.get(), tensor.bytes()}, {staged, tensor.bytes()}));
       DeviceSlot& slot = program.slots[static_cast<size_t>(program.inputs[i])];
       slot.host = given[i], slot.on_host = true, slot.is_known = false;
       slot.dtype = tensor.dtype(), slot.shape = tensor.shape();
@@ -350,7 +352,8 @@ struct DeviceNetwork::State {
       const DeviceTensor& tensor = made[i];
       const size_t bytes = static_cast<size_t>(tensor.shape.elements()) * element_bytes(tensor.dtype);
       if (!tensor || bytes == 0) continue;
-      BOLIDE_TRY(copy_bytes(*stream, {program.pinned_out.data() + program.out_at[i], bytes}, {tensor.memory.get(), bytes}));
+      BOLIDE_TRY(
+          copy_bytes(*stream, {program.pinned_out.data() + program.out_at[i], bytes}, {tensor.memory.get(), bytes}));
     }
     BOLIDE_TRY(copy_bytes(*stream, {pinned_fault.data(), sizeof(uint32_t)}, {fault.get(), sizeof(uint32_t)}));
     BOLIDE_TRY(stream->synchronize());
@@ -369,7 +372,8 @@ struct DeviceNetwork::State {
       }
       Tensor tensor;
       const size_t bytes = static_cast<size_t>(from.elements()) * element_bytes(from.dtype);
-      if (i < memories.size() && memories[i].data != nullptr && memories[i].dtype == from.dtype && memories[i].bytes >= bytes) {
+      if (i < memories.size() && memories[i].data != nullptr && memories[i].dtype == from.dtype &&
+          memories[i].bytes >= bytes) {
         tensor = Tensor::over({}, memories[i].data, from.dtype, from.shape);
       } else {
         BOLIDE_TRY(tensor, Tensor::make(from.dtype, from.shape, host_pool));
@@ -431,12 +435,18 @@ struct DeviceNetwork::State {
       program.captured_outputs = std::move(program.output_memory);
       return {};
     }
-    log::warning("a network could not be captured and runs node by node", {{"why", std::string_view(made.error().text)}});
+    log::warning("a network could not be captured and runs node by node",
+                 {{"why", std::string_view(made.error().text)}});
     program.can_capture = false;
     settings.capture = false;
     return {};
   }
 };
+
+std::set<std::string> without_cpu_passes(std::set<std::string> skip) {
+  for (const char* name : {"fuse_dense", "channels_last"}) skip.emplace(name);
+  return skip;
+}
 
 DeviceNetwork::DeviceNetwork(std::unique_ptr<State> state) : state_(std::move(state)) {}
 DeviceNetwork::~DeviceNetwork() {

@@ -1,7 +1,7 @@
-// DeviceNetwork: runs a graph of general ops on a GPU. For each set of input shapes the graph is made anew with the dims
-// as numbers, so that what only computes shapes is gone; nodes that a GPU has kernels for run there, others on the CPU,
-// with copies between. A graph without such copies in its middle is captured the second time it runs and launched as a
-// whole from then on.
+// DeviceNetwork: runs a graph of general ops on a GPU. For each set of input shapes the graph is made anew with the
+// dims as numbers, so that what only computes shapes is gone; nodes that a GPU has kernels for run there, others on the
+// CPU, with copies between. A graph without such copies in its middle is captured the second time it runs and launched
+// as a whole from then on.
 //
 // Thread rules: one thread at a time. Constants may be shared by networks that run on one thread at a time.
 #pragma once
@@ -24,6 +24,9 @@ struct DeviceNetworkSettings {
   size_t shapes_max = 8;  // sets of shapes whose programs are kept
 };
 
+// The names to skip, and those of passes that make ops which only the CPU has.
+std::set<std::string> without_cpu_passes(std::set<std::string> skip);
+
 // Where a node ran, and the copies between host and device that it made necessary.
 struct Placement {
   std::string node, op;
@@ -36,7 +39,8 @@ struct Placement {
 class DeviceNetwork {
  public:
   // The graph, as passes for no particular shapes left it, must outlive the network; so must device.
-  static Result<std::unique_ptr<DeviceNetwork>> make(const Graph& graph, Device& device, DeviceNetworkSettings settings);
+  static Result<std::unique_ptr<DeviceNetwork>> make(const Graph& graph, Device& device,
+                                                     DeviceNetworkSettings settings);
   ~DeviceNetwork();
 
   // All of them are tensors that a GPU may have.

@@ -43,7 +43,8 @@ class Followers {
         found.then = {ElementOp::kGelu};
         return found;
       }
-      if (is(user, "Add") && node.in.size() == 2 && std::get<Generic>(node.op).version >= 7 && node.in[0] != node.in[1]) {
+      if (is(user, "Add") && node.in.size() == 2 && std::get<Generic>(node.op).version >= 7 &&
+          node.in[0] != node.in[1]) {
         const ValueId other = node.in[0] == y ? node.in[1] : node.in[0];
         if (is_row(other) && found.bias == kNoValue && found.residual == kNoValue) {
           found.bias = other;
@@ -76,7 +77,8 @@ class Followers {
   bool is_row(ValueId value) const {
     const Value& v = graph_.value(value);
     const Tensor* tensor = v.kind == ValueKind::kConstant ? v.constant->tensor() : nullptr;
-    return tensor != nullptr && tensor->rank() >= 1 && tensor->elements() == tensor->dim(-1) && is_float(tensor->dtype());
+    return tensor != nullptr && tensor->rank() >= 1 && tensor->elements() == tensor->dim(-1) &&
+           is_float(tensor->dtype());
   }
   bool is_made_before(ValueId value, NodeId node) const {
     const Value& v = graph_.value(value);
@@ -91,7 +93,8 @@ class Followers {
       if (!is(sigmoid, "Sigmoid") || !is(product, "Mul")) continue;
       const ValueId s = graph_.node(sigmoid).out[0];
       const Node& node = graph_.node(product);
-      if (only_user(s) == product && ((node.in[0] == value && node.in[1] == s) || (node.in[0] == s && node.in[1] == value)))
+      if (only_user(s) == product &&
+          ((node.in[0] == value && node.in[1] == s) || (node.in[0] == s && node.in[1] == value)))
         return {sigmoid, product};
     }
     return {-1, -1};
@@ -136,8 +139,7 @@ std::string key_of(const std::vector<AnyValue>& inputs) {
 }
 
 Result<std::unique_ptr<DeviceProgram>> DeviceProgram::make(const Graph& general, const std::vector<AnyValue>& inputs,
-                                                           const std::set<std::string>& skip_passes,
-                                                           Workers& workers) {
+                                                           const std::set<std::string>& skip_passes, Workers& workers) {
   auto program = std::make_unique<DeviceProgram>();
   program->graph = general;
   program->key = key_of(inputs);
@@ -145,7 +147,8 @@ Result<std::unique_ptr<DeviceProgram>> DeviceProgram::make(const Graph& general,
   std::vector<Facts> facts;
   for (const AnyValue& value : inputs) {
     const Tensor& tensor = *value.tensor();
-    facts.push_back({.dtype = tensor.dtype(), .dims = Numbers(tensor.shape().span().begin(), tensor.shape().span().end())});
+    facts.push_back(
+        {.dtype = tensor.dtype(), .dims = Numbers(tensor.shape().span().begin(), tensor.shape().span().end())});
   }
   std::set<std::string> names = skip_passes;
   if (names.erase("all") > 0)

@@ -15,6 +15,7 @@ namespace bolide {
 namespace {
 
 constexpr size_t kAlignment = 64;
+constexpr size_t kKept = 4 << 20;  // pages that are given back and taken again cost more than so much memory
 
 // Sizes of which there are eight between powers of two: at most an eighth is wasted.
 size_t size_class(size_t bytes) {
@@ -43,7 +44,7 @@ struct CachingPool::State {
       const std::lock_guard lock(mutex);
       in_use -= size, kept += size;
       free.emplace(size, data);
-      while (in_use + kept > in_use_max + in_use_max / 4) {
+      while (in_use + kept > in_use_max + std::max(in_use_max / 4, kKept)) {
         const auto largest = std::prev(free.end());
         kept -= largest->first;
         beyond.insert(free.extract(largest));

@@ -55,7 +55,8 @@ __device__ __forceinline__ void copy_rows(uint32_t to, const AttendJob::Heads& f
   for (int i = static_cast<int>(threadIdx.x); i < kKeys * kAcross; i += kThreads) {
     const int row = i / kAcross, chunk = i % kAcross;
     const bool there = row0 + row < rows && chunk * 8 < dim;
-    const uint32_t at = to + static_cast<uint32_t>(chunk / 8 * kKeys * 128 + row * 128 + ((chunk % 8 ^ (row & 7)) << 4));
+    const uint32_t at =
+        to + static_cast<uint32_t>(chunk / 8 * kKeys * 128 + row * 128 + ((chunk % 8 ^ (row & 7)) << 4));
     copy16(at, there ? data + (row0 + row) * from.row + chunk * 8 : data, there);
   }
 }
@@ -102,7 +103,8 @@ __global__ void __launch_bounds__(kThreads) attend_half_kernel(const __grid_cons
 #pragma unroll
       for (int part = 0; part < kDim / 16; ++part) {
         const int row = warp * 16 + lane % 16, chunk = part * 2 + lane / 16;
-        load_matrices(fq[part], base + static_cast<uint32_t>(chunk / 8 * kPanel + row * 128 + ((chunk % 8 ^ (row & 7)) << 4)));
+        load_matrices(fq[part],
+                      base + static_cast<uint32_t>(chunk / 8 * kPanel + row * 128 + ((chunk % 8 ^ (row & 7)) << 4)));
       }
     }
     float scores[kKeys / 8][4] = {};
@@ -112,7 +114,8 @@ __global__ void __launch_bounds__(kThreads) attend_half_kernel(const __grid_cons
       for (int j = 0; j < kKeys / 16; ++j) {
         uint32_t fk[4];
         const int row = j * 16 + lane % 8 + lane / 16 * 8, chunk = part * 2 + lane / 8 % 2;
-        load_matrices(fk, at_k(turn) + static_cast<uint32_t>(chunk / 8 * kPanel + row * 128 + ((chunk % 8 ^ (row & 7)) << 4)));
+        load_matrices(
+            fk, at_k(turn) + static_cast<uint32_t>(chunk / 8 * kPanel + row * 128 + ((chunk % 8 ^ (row & 7)) << 4)));
         multiply(scores[j * 2], fq[part], fk[0], fk[1], T{});
         multiply(scores[j * 2 + 1], fq[part], fk[2], fk[3], T{});
       }
@@ -192,7 +195,8 @@ __global__ void __launch_bounds__(kThreads) attend_half_kernel(const __grid_cons
       for (int j = 0; j < kDim / 16; ++j) {
         uint32_t fv[4];
         const int row = part * 16 + lane % 16, chunk = j * 2 + lane / 16;
-        load_turned(fv, at_v(turn) + static_cast<uint32_t>(chunk / 8 * kPanel + row * 128 + ((chunk % 8 ^ (row & 7)) << 4)));
+        load_turned(
+            fv, at_v(turn) + static_cast<uint32_t>(chunk / 8 * kPanel + row * 128 + ((chunk % 8 ^ (row & 7)) << 4)));
         multiply(out[j * 2], fp[part], fv[0], fv[1], T{});
         multiply(out[j * 2 + 1], fp[part], fv[2], fv[3], T{});
       }

@@ -80,12 +80,16 @@ int run_packed(const CudaTarget& target, const ElementsJob& job, int64_t count) 
   constexpr int kPack = 16 / sizeof(T);
   const int64_t packs = count / kPack, row = job.dims[job.rank - 1];
   const auto stride = [&](const GeneralView& view) { return job.rank == 2 ? view.strides[0] : 0; };
-  const Rows rows{job.in[0].data,      job.in[1].data,      job.out.data,
-                  stride(job.in[0]),   stride(job.in[1]),   stride(job.out),
+  const Rows rows{job.in[0].data,
+                  job.in[1].data,
+                  job.out.data,
+                  stride(job.in[0]),
+                  stride(job.in[1]),
+                  stride(job.out),
                   static_cast<uint32_t>(row / kPack)};
   const int64_t blocks = ceil_div(packs, kThreads);
-  return launch(target, packed_kernel<T>, dim3(static_cast<unsigned>(blocks)), dim3(kThreads), 0, job.element, job.inputs,
-                rows, static_cast<uint32_t>(packs));
+  return launch(target, packed_kernel<T>, dim3(static_cast<unsigned>(blocks)), dim3(kThreads), 0, job.element,
+                job.inputs, rows, static_cast<uint32_t>(packs));
 }
 
 bool is_half(DType dtype) { return dtype == DType::kF16 || dtype == DType::kBF16; }
@@ -93,7 +97,8 @@ bool is_half(DType dtype) { return dtype == DType::kF16 || dtype == DType::kBF16
 // One or two axes, the last of which runs on in everything by packs of 16 bytes.
 bool is_packed(const ElementsJob& job) {
   const int last = job.rank - 1, pack = is_half(job.out.dtype) ? 8 : 4;
-  if (!job.floats || job.rank > 2 || job.inputs > 2 || job.element.op >= ElementOp::kEqual || job.dims[last] % pack != 0)
+  if (!job.floats || job.rank > 2 || job.inputs > 2 || job.element.op >= ElementOp::kEqual ||
+      job.dims[last] % pack != 0)
     return false;
   const auto fits = [&](const GeneralView& view) {
     return view.dtype == job.out.dtype && view.strides[last] == 1 && is_aligned(view.data, 0, 16) &&

@@ -67,8 +67,9 @@ __device__ __forceinline__ float gelu(float x) { return 0.5f * x * (1.f + erff(x
 // By a polynomial and an exponential (Abramowitz and Stegun 7.1.26): within 2e-7 of erf.
 __device__ __forceinline__ float gelu_quick(float x) {
   const float z = fabsf(x) * 0.70710678f, t = __fdividef(1.f, 1.f + 0.3275911f * z);
-  const float tail = t * (0.254829592f + t * (-0.284496736f + t * (1.421413741f + t * (-1.453152027f + t * 1.061405429f)))) *
-                     __expf(-z * z);
+  const float tail =
+      t * (0.254829592f + t * (-0.284496736f + t * (1.421413741f + t * (-1.453152027f + t * 1.061405429f)))) *
+      __expf(-z * z);
   return 0.5f * x * (1.f + copysignf(1.f - tail, x));
 }
 __device__ __forceinline__ float sigmoid(float x) { return 1.f / (1.f + __expf(-x)); }
@@ -108,7 +109,9 @@ __device__ __forceinline__ float apply(const Element& e, float x) {
 }
 
 // Not inlined: a dozen functions in every loop that is unrolled take minutes to compile.
-static __device__ __noinline__ float apply_called(ElementOp op, float p, float q, float x) { return apply({op, p, q}, x); }
+static __device__ __noinline__ float apply_called(ElementOp op, float p, float q, float x) {
+  return apply({op, p, q}, x);
+}
 // Frequent ones inline, without a switch in the loop. Results are rounded to 16 bits or sums of products.
 template <int kCount>
 __device__ __forceinline__ void apply_all(const Element& e, float (&x)[kCount]) {

@@ -1,5 +1,5 @@
-// Kernels of general ops (ONNX) on GPUs: each function enqueues one job of general_parts.h on a stream of a GPU. Sizes and
-// pointers are the caller's to check. Launches can be captured. In builds without CUDA every one is kUnavailable.
+// Kernels of general ops (ONNX) on GPUs: each function enqueues one job of general_parts.h on a stream of a GPU. Sizes
+// and pointers are the caller's to check. Launches can be captured. In builds without CUDA every one is kUnavailable.
 #pragma once
 
 #include <array>

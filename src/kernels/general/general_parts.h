@@ -147,7 +147,7 @@ struct NormJob {
   const void *x = nullptr, *skip = nullptr;
   const float *skip_bias = nullptr, *scale = nullptr, *bias = nullptr;
   void *y = nullptr, *sum = nullptr;
-  DType dtype = DType::kNone;  // of x, skip, y and sum
+  DType dtype = DType::kNone;                    // of x, skip, y and sum
   int64_t rows = 0, columns = 0, skip_rows = 0;  // skip's rows repeat
   float epsilon = 0;
   bool centred = true;
@@ -177,7 +177,7 @@ struct Epilogue {
   float alpha = 1;
   const float* bias = nullptr;
   const void* bias_narrow = nullptr;  // the same in out's type, for libraries; null: they cannot do it
-  const void* residual = nullptr;  // of out's type, rows `residual_stride` apart
+  const void* residual = nullptr;     // of out's type, rows `residual_stride` apart
   int64_t residual_stride = 0, residual_batch = 0;
   Element then;
 };

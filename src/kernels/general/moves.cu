@@ -15,16 +15,16 @@ __global__ void __launch_bounds__(kTile* kRows) turn_kernel(const __grid_constan
   for (int64_t batch = blockIdx.z; batch < job.batch; batch += gridDim.z) {
     for (int r = threadIdx.y; r < kTile; r += kRows) {
       const int64_t row = row0 + r, column = column0 + threadIdx.x;
-      tile[r][threadIdx.x] =
-          row < job.rows && column < job.columns
-              ? load_as<float>(job.in, job.in_dtype, (batch * job.rows + row) * job.columns + column)
-              : 0.f;
+      tile[r][threadIdx.x] = row < job.rows && column < job.columns
+                                 ? load_as<float>(job.in, job.in_dtype, (batch * job.rows + row) * job.columns + column)
+                                 : 0.f;
     }
     __syncthreads();
     for (int c = threadIdx.y; c < kTile; c += kRows) {
       const int64_t row = row0 + threadIdx.x, column = column0 + c;
       if (row < job.padded && column < job.columns)
-        store_as<float>(job.out, job.out_dtype, (batch * job.columns + column) * job.padded + row, tile[threadIdx.x][c]);
+        store_as<float>(job.out, job.out_dtype, (batch * job.columns + column) * job.padded + row,
+                        tile[threadIdx.x][c]);
     }
     __syncthreads();
   }
@@ -61,7 +61,8 @@ __global__ void __launch_bounds__(256) gather_kernel(const __grid_constant__ Gat
   const int64_t total = job.outer * job.count * words;
   for (int64_t i = int64_t{blockIdx.x} * 256 + threadIdx.x; i < total; i += int64_t{gridDim.x} * 256) {
     const int64_t word = i % words, row = i / words, k = row % job.count, outer = row / job.count;
-    int64_t index = job.wide ? static_cast<const int64_t*>(job.indices)[k] : static_cast<const int32_t*>(job.indices)[k];
+    int64_t index =
+        job.wide ? static_cast<const int64_t*>(job.indices)[k] : static_cast<const int32_t*>(job.indices)[k];
     if (index < 0) index += job.axis;
     W value{};
     if (index >= 0 && index < job.axis)

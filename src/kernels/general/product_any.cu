@@ -120,7 +120,8 @@ __global__ void __launch_bounds__(256) grouped_kernel(const __grid_constant__ Gr
     for (int c = 0; c < kPack; ++c) {
       sums[c] *= e.alpha;
       if (e.bias != nullptr) sums[c] += e.bias[m + c];
-      if (e.residual != nullptr) sums[c] += widen(static_cast<const T*>(e.residual)[position * e.residual_stride + m + c]);
+      if (e.residual != nullptr)
+        sums[c] += widen(static_cast<const T*>(e.residual)[position * e.residual_stride + m + c]);
     }
     apply_all(e.then, sums);
     Pack<T, kPack> y;

@@ -37,10 +37,9 @@ __device__ __forceinline__ void load_turned(uint32_t (&r)[4], uint32_t address) 
 }
 // d [16, 8] += a [16, 16] b [16, 8]
 __device__ __forceinline__ void multiply(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, __half) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 __device__ __forceinline__ void multiply(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
                                          __nv_bfloat16) {
@@ -52,18 +51,15 @@ __device__ __forceinline__ void multiply(float (&d)[4], const uint32_t (&a)[4], 
 
 __device__ __forceinline__ void cluster_barrier() {
   NV_IF_TARGET(NV_PROVIDES_SM_90, (asm volatile("barrier.cluster.arrive.release.aligned;\n\t"
-                                                "barrier.cluster.wait.acquire.aligned;" ::: "memory");))
+                                                "barrier.cluster.wait.acquire.aligned;" :: : "memory");))
 }
 __device__ __forceinline__ float4 load_from(int rank, const float* here) {
   float4 value{};
   NV_IF_TARGET(NV_PROVIDES_SM_90,
-               (uint32_t there; asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
-                                             : "=r"(there)
-                                             : "r"(shared_address(here)), "r"(rank));
-                asm volatile("ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [%4];"
-                             : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
-                             : "r"(there)
-                             : "memory");))
+               (uint32_t there; asm volatile(
+                    "mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared_address(here)), "r"(rank));
+                asm volatile("ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [%4];" : "=f"(value.x), "=f"(value.y),
+                             "=f"(value.z), "=f"(value.w) : "r"(there) : "memory");))
   return value;
 }
 
@@ -106,8 +102,8 @@ __global__ void __launch_bounds__(Tile::threads)
   const Geometry& g = job.at;
   int64_t k = int64_t{step0} * kStepK + chunk * 8, k_b = k;
   const T* from_b = b + (n0 + row0) * job.b_stride + k;
-  const T* from_a = a;                       // plain: this thread's chunk of row0
-  uint32_t there_a = 0, there_b = 0;         // which of the rows exist
+  const T* from_a = a;                                   // plain: this thread's chunk of row0
+  uint32_t there_a = 0, there_b = 0;                     // which of the rows exist
   int offset[kPassesA], at_h[kPassesA], at_w[kPassesA];  // taps: where a row's window begins
 #pragma unroll
   for (int p = 0; p < kPassesB; ++p) there_b |= static_cast<uint32_t>(n0 + row0 + p * kRowsPass < job.N) << p;
@@ -263,7 +259,8 @@ __global__ void __launch_bounds__(Tile::threads)
   constexpr int kAcross = Tile::BN / 8;
   const Epilogue& e = job.epilogue;
   T* const out = static_cast<T*>(job.out) + batch * job.out_batch;
-  const T* const residual = e.residual == nullptr ? nullptr : static_cast<const T*>(e.residual) + batch * e.residual_batch;
+  const T* const residual =
+      e.residual == nullptr ? nullptr : static_cast<const T*>(e.residual) + batch * e.residual_batch;
   const bool wide = job.N % 8 == 0 && job.out_stride % 8 == 0;
   for (int i = thread + split * Tile::threads; i < Tile::BM * kAcross; i += Tile::threads * splits) {
     const int row = i / kAcross, column = i % kAcross * 8;

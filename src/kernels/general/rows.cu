@@ -47,8 +47,9 @@ __global__ void __launch_bounds__(kColumns* kParts) reduce_columns_kernel(const 
     if (column < job.inner)
 #pragma unroll 4
       for (int64_t i = threadIdx.y; i < job.count; i += kParts)
-        sum = joined(job.kind, sum,
-                     taken(job.kind, load_as<float>(job.in, job.in_dtype, (outer * job.count + i) * job.inner + column)));
+        sum =
+            joined(job.kind, sum,
+                   taken(job.kind, load_as<float>(job.in, job.in_dtype, (outer * job.count + i) * job.inner + column)));
     parts[threadIdx.y][threadIdx.x] = sum;
     __syncthreads();
     if (threadIdx.y == 0 && column < job.inner) {
@@ -150,8 +151,8 @@ template <class T, int kPack>
 int run_norm_of(const CudaTarget& target, const NormJob& job) {
   const size_t bytes = static_cast<size_t>(job.columns) * sizeof(float);
   if (bytes > 48 << 10) {
-    const auto status =
-        cudaFuncSetAttribute(norm_kernel<T, kPack>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+    const auto status = cudaFuncSetAttribute(norm_kernel<T, kPack>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                             static_cast<int>(bytes));
     if (status != cudaSuccess) return status;
   }
   return launch(target, norm_kernel<T, kPack>, dim3(static_cast<unsigned>(job.rows)), dim3(128), bytes, job);

@@ -122,7 +122,8 @@ Result<bool> run_microsoft_attention(DeviceContext& c) {
   BOLIDE_TRY(const int64_t causal, a.integer("unidirectional", 0));
   BOLIDE_TRY(const int64_t rotary, a.integer("do_rotary", 0));
   const Tensor* weights = c.known(1);
-  if (rotary != 0 || H < 1 || x.rank != 3 || w.rank != 2 || w[0] != x[2] || weights == nullptr || x[2] == 0) return false;
+  if (rotary != 0 || H < 1 || x.rank != 3 || w.rank != 2 || w[0] != x[2] || weights == nullptr || x[2] == 0)
+    return false;
   const int64_t third = w[1] / 3;
   BOLIDE_TRY(const auto sizes, a.integers("qkv_hidden_sizes", {third, third, third}));
   if (sizes.size() != 3 || sizes[0] < 1 || sizes[2] < 1 || sizes[0] != sizes[1] || sizes[0] > w[1] || sizes[2] > w[1] ||

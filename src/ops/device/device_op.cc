@@ -236,7 +236,7 @@ Result<std::shared_ptr<std::byte>> DeviceContext::scratch(size_t bytes) {
 
 Result<Epilogue> DeviceContext::epilogue(int bias, const DeviceTensor& out, std::vector<DeviceTensor>& held) {
   Epilogue e;
-  DeviceSlot* const added = node_.bias != nullptr                                ? node_.bias
+  DeviceSlot* const added = node_.bias != nullptr                         ? node_.bias
                             : bias >= 0 && has(static_cast<size_t>(bias)) ? node_.inputs[static_cast<size_t>(bias)]
                                                                           : nullptr;
   if (added != nullptr) {
@@ -254,8 +254,7 @@ Result<Epilogue> DeviceContext::epilogue(int bias, const DeviceTensor& out, std:
 
 Result<const void*> DeviceContext::narrow_bias(DeviceSlot& slot) {
   if (!slot.is_known || !slot.on_host) return nullptr;
-  BOLIDE_TRY(const auto memory,
-             packed(slot, "bias", [&]() -> Result<Tensor> { return *slot.host.tensor(); }));
+  BOLIDE_TRY(const auto memory, packed(slot, "bias", [&]() -> Result<Tensor> { return *slot.host.tensor(); }));
   return static_cast<const void*>(memory.get());
 }
 
@@ -286,10 +285,29 @@ Result<> DeviceContext::with_shapes(FunctionRef<Result<>(RunContext&)> f) {
 ProductChoices::Key ProductChoices::key_of(const ProductJob& job) {
   const Geometry& g = job.at;
   const Epilogue& e = job.epilogue;
-  return {static_cast<int64_t>(job.dtype), job.M, job.N, job.K, job.batch, job.a_stride, job.b_stride, job.out_stride,
-          job.is_convolution, job.b_is_constant, g.N, g.H, g.W, g.C, g.OH, g.OW, g.R, g.S,
-          g.stride_h * int64_t{1} << 32 | g.stride_w, g.pad_h * (int64_t{1} << 32) + g.pad_w,
-          g.dilation_h * int64_t{1} << 32 | g.dilation_w, static_cast<int64_t>(e.then.op), e.bias != nullptr,
+  return {static_cast<int64_t>(job.dtype),
+          job.M,
+          job.N,
+          job.K,
+          job.batch,
+          job.a_stride,
+          job.b_stride,
+          job.out_stride,
+          job.is_convolution,
+          job.b_is_constant,
+          g.N,
+          g.H,
+          g.W,
+          g.C,
+          g.OH,
+          g.OW,
+          g.R,
+          g.S,
+          g.stride_h * int64_t{1} << 32 | g.stride_w,
+          g.pad_h * (int64_t{1} << 32) + g.pad_w,
+          g.dilation_h * int64_t{1} << 32 | g.dilation_w,
+          static_cast<int64_t>(e.then.op),
+          e.bias != nullptr,
           e.residual != nullptr};
 }
 
@@ -398,15 +416,17 @@ bool fill_elements(ElementsJob& job, const Shape& shape, std::span<const DeviceT
     job.rank = 1, job.dims[0] = 1;
     for (GeneralView* view : {&job.in[0], &job.in[1], &job.in[2], &job.out}) view->strides[0] = 1;
   }
-  const auto is_number = [](DType dtype) { return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16; };
+  const auto is_number = [](DType dtype) {
+    return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
+  };
   job.floats = is_number(out.dtype);
   for (const DeviceTensor* tensor : inputs) job.floats = job.floats || is_number(tensor->dtype);
   return true;
 }
 
 const DeviceOp* find_device_op(std::string_view domain, std::string_view name) {
-  for (const auto group : {device_element_ops(), device_product_ops(), device_attention_ops(), device_layout_ops(),
-                           device_row_ops()})
+  for (const auto group :
+       {device_element_ops(), device_product_ops(), device_attention_ops(), device_layout_ops(), device_row_ops()})
     for (const DeviceOp& row : group)
       if (row.domain == domain && row.name == name) return &row;
   return nullptr;

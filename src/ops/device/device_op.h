@@ -37,8 +37,8 @@ struct DeviceTensor {
   Strides strides() const;
 };
 
-// Memory of the device that is kept and given again: what a stream's work uses in turn. Blocks are never freed while the
-// pool lives, so what was captured stays valid.
+// Memory of the device that is kept and given again: what a stream's work uses in turn. Blocks are never freed while
+// the pool lives, so what was captured stays valid.
 class DevicePool {
  public:
   explicit DevicePool(Device& device) : state_(std::make_shared<State>(State{device, {}, {}})) {}
@@ -62,8 +62,8 @@ class DeviceConstants {
  public:
   explicit DeviceConstants(Device& device) : device_(device) {}
   // What `make` gives, copied to the device; made once for tensors of equal contents and equal `form`.
-  Result<std::shared_ptr<std::byte>> get(const Tensor& of, std::string_view form,
-                                         FunctionRef<Result<Tensor>()> make, Stream& stream);
+  Result<std::shared_ptr<std::byte>> get(const Tensor& of, std::string_view form, FunctionRef<Result<Tensor>()> make,
+                                         Stream& stream);
   size_t bytes() const { return bytes_; }
 
  private:
@@ -135,7 +135,7 @@ class DeviceContext {
     int64_t version = 1;
     std::span<DeviceSlot* const> inputs;  // null: absent
     size_t outputs = 1;
-    uint32_t mark = 0;  // for faults
+    uint32_t mark = 0;            // for faults
     std::vector<bool> used = {};  // outputs that something reads
     // Of a product: what follows it. A bias [N] of floats, another summand of the output's shape, an activation.
     DeviceSlot* bias = nullptr;
@@ -176,7 +176,8 @@ class DeviceContext {
   Result<std::shared_ptr<std::byte>> packed(size_t i, std::string_view form, FunctionRef<Result<Tensor>()> make) {
     return packed(*node_.inputs[i], form, make);
   }
-  Result<std::shared_ptr<std::byte>> packed(DeviceSlot& slot, std::string_view form, FunctionRef<Result<Tensor>()> make);
+  Result<std::shared_ptr<std::byte>> packed(DeviceSlot& slot, std::string_view form,
+                                            FunctionRef<Result<Tensor>()> make);
 
   // Output i: contents arbitrary.
   Result<DeviceTensor> make(size_t i, DType declared, const Shape& shape, bool channels_last = false);
@@ -187,7 +188,9 @@ class DeviceContext {
   // Epilogue of a product with [.., N] outputs `out`, from the node's own bias (input index, or -1) and what follows.
   // The row must keep `held` until it has enqueued the product.
   Result<Epilogue> epilogue(int bias, const DeviceTensor& out, std::vector<DeviceTensor>& held);
-  bool is_followed() const { return node_.bias != nullptr || node_.residual != nullptr || node_.then.op != ElementOp::kCopy; }
+  bool is_followed() const {
+    return node_.bias != nullptr || node_.residual != nullptr || node_.then.op != ElementOp::kCopy;
+  }
   DeviceSlot* residual() const { return node_.residual; }
   DeviceSlot* follow_bias() const { return node_.bias; }
   const Element& then() const { return node_.then; }
@@ -198,14 +201,17 @@ class DeviceContext {
 
   DeviceMachine& machine() { return machine_; }
   Stream& stream() { return machine_.stream; }
-  Result<> product(const ProductJob& job) { return machine_.choices.run(machine_.device, stream(), job, !machine_.capturing); }
+  Result<> product(const ProductJob& job) {
+    return machine_.choices.run(machine_.device, stream(), job, !machine_.capturing);
+  }
   uint32_t mark() const { return node_.mark; }
 
   std::vector<DeviceTensor>& made() { return outputs_; }
   std::vector<Tensor>& made_on_host() { return host_; }
 
  private:
-  Result<std::shared_ptr<std::byte>> kept_pack(DeviceSlot& slot, std::string_view form, FunctionRef<Result<Tensor>()> make);
+  Result<std::shared_ptr<std::byte>> kept_pack(DeviceSlot& slot, std::string_view form,
+                                               FunctionRef<Result<Tensor>()> make);
 
   DeviceMachine& machine_;
   const Node& node_;

@@ -159,8 +159,10 @@ Result<bool> run_where(DeviceContext& c) {
 Result<bool> run_cast(DeviceContext& c) {
   BOLIDE_TRY(const int64_t code, c.attributes().integer("to", 0));
   BOLIDE_TRY(const DType to, dtype_of_code(code));
-  const bool from_float = c.is_half_or_single(0), to_float = to == DType::kF32 || to == DType::kF16 || to == DType::kBF16;
-  if (!(from_float && (to_float || to == DType::kBool)) && !(is_plain_integer(c.dtype(0)) && (to_float || is_plain_integer(to))))
+  const bool from_float = c.is_half_or_single(0),
+             to_float = to == DType::kF32 || to == DType::kF16 || to == DType::kBF16;
+  if (!(from_float && (to_float || to == DType::kBool)) &&
+      !(is_plain_integer(c.dtype(0)) && (to_float || is_plain_integer(to))))
     return false;
   // f16 of a model whose f32 are kept as bf16 would lose nothing, and the other way round all: both stay as declared.
   BOLIDE_TRY(const DeviceTensor x, c.any(0));
@@ -232,14 +234,19 @@ std::optional<Element> element_of(std::string_view domain, std::string_view name
     return std::nullopt;
   }
   if (!domain.empty()) return std::nullopt;
-  constexpr std::pair<std::string_view, ElementOp> kPlain[] = {
-      {"Relu", kRelu},       {"Sigmoid", kSigmoid}, {"Tanh", kTanh},         {"Exp", kExp},           {"Log", kLog},
-      {"Sqrt", kSqrt},       {"Neg", kNeg},         {"Reciprocal", kReciprocal}, {"Abs", kAbs},       {"Erf", kErf},
-      {"Softplus", kSoftplus}, {"Floor", kFloor},   {"Ceil", kCeil},         {"Round", kRound},       {"Sign", kSign},
-      {"Sin", kSin},         {"Cos", kCos},         {"HardSwish", kHardSwish}};
+  constexpr std::pair<std::string_view, ElementOp> kPlain[] = {{"Relu", kRelu},         {"Sigmoid", kSigmoid},
+                                                               {"Tanh", kTanh},         {"Exp", kExp},
+                                                               {"Log", kLog},           {"Sqrt", kSqrt},
+                                                               {"Neg", kNeg},           {"Reciprocal", kReciprocal},
+                                                               {"Abs", kAbs},           {"Erf", kErf},
+                                                               {"Softplus", kSoftplus}, {"Floor", kFloor},
+                                                               {"Ceil", kCeil},         {"Round", kRound},
+                                                               {"Sign", kSign},         {"Sin", kSin},
+                                                               {"Cos", kCos},           {"HardSwish", kHardSwish}};
   for (const auto& [known, op] : kPlain)
     if (known == name) return Element{op};
-  if (name == "Gelu") return Element{attributes.text("approximate", "none").value_or("none") == "tanh" ? kGeluTanh : kGelu};
+  if (name == "Gelu")
+    return Element{attributes.text("approximate", "none").value_or("none") == "tanh" ? kGeluTanh : kGelu};
   if (name == "Swish") return Element{kSilu, number("alpha", 1)};
   if (name == "HardSigmoid") return Element{kHardSigmoid, number("alpha", 0.2f), number("beta", 0.5f)};
   if (name == "LeakyRelu") return Element{kLeakyRelu, number("alpha", 0.01f)};

@@ -159,7 +159,8 @@ Result<bool> run_concat(DeviceContext& c) {
   int64_t at = 0;
   for (size_t i = 0; i < c.inputs(); ++i) {
     BOLIDE_TRY(const DeviceTensor part, last ? c.last(i) : c.rows(i));
-    BOLIDE_TRY(const bool copied, copy_part(c, part, 0, part.strides(), out, at * to[static_cast<size_t>(axis)], to, part.shape));
+    BOLIDE_TRY(const bool copied,
+               copy_part(c, part, 0, part.strides(), out, at * to[static_cast<size_t>(axis)], to, part.shape));
     if (!copied) return false;
     at += part.shape[axis];
   }
@@ -255,7 +256,8 @@ Result<bool> run_expand(DeviceContext& c) {
 
 Result<bool> run_gather(DeviceContext& c) {
   BOLIDE_TRY(const int64_t given, c.attributes().integer("axis", 0));
-  if (c.shape(0).rank < 1 || (c.dtype(1) != DType::kI64 && c.dtype(1) != DType::kI32) || !can_copy(c.dtype(0))) return false;
+  if (c.shape(0).rank < 1 || (c.dtype(1) != DType::kI64 && c.dtype(1) != DType::kI32) || !can_copy(c.dtype(0)))
+    return false;
   BOLIDE_TRY(const int axis, axis_of(given, c.shape(0).rank));
   if (c.shape(0).rank + c.shape(1).rank - 1 > kRankMax) return false;
   const Shape &from = c.shape(0), &at = c.shape(1);
@@ -296,10 +298,10 @@ Result<bool> run_gather(DeviceContext& c) {
 }
 
 constexpr DeviceOp kRows[] = {
-    {"", "Reshape", run_view},      {"", "Flatten", run_view},    {"", "Squeeze", run_view},
-    {"", "Unsqueeze", run_view},    {"", "Identity", run_identity}, {"", "Shape", run_shape},
-    {"", "Size", run_shape},        {"", "Transpose", run_transpose}, {"", "Concat", run_concat},
-    {"", "Split", run_split},       {"", "Slice", run_slice},     {"", "Expand", run_expand},
+    {"", "Reshape", run_view},   {"", "Flatten", run_view},        {"", "Squeeze", run_view},
+    {"", "Unsqueeze", run_view}, {"", "Identity", run_identity},   {"", "Shape", run_shape},
+    {"", "Size", run_shape},     {"", "Transpose", run_transpose}, {"", "Concat", run_concat},
+    {"", "Split", run_split},    {"", "Slice", run_slice},         {"", "Expand", run_expand},
     {"", "Gather", run_gather},
 };
 

@@ -27,7 +27,8 @@ std::optional<Element> named_activation(std::string_view name, float p, float q)
 
 // Elements of f32, or of 16 bits as they are: what packing moves.
 bool is_packable(const Tensor* tensor) {
-  return tensor != nullptr && (tensor->dtype() == DType::kF32 || tensor->dtype() == DType::kF16 || tensor->dtype() == DType::kBF16);
+  return tensor != nullptr &&
+         (tensor->dtype() == DType::kF32 || tensor->dtype() == DType::kF16 || tensor->dtype() == DType::kBF16);
 }
 
 // [K, N] as [N, K]; blocks that stay in the cache.
@@ -127,11 +128,14 @@ Result<bool> run_gemm_then(DeviceContext& c, std::optional<Element> then) {
   if (b[turn_b != 0 ? 1 : 0] != K || K == 0) return false;
   const Shape shape{M, N};
   const bool has_bias = c.has(2) && beta != 0;
-  const bool is_row = has_bias && c.shape(2).elements() == N && (c.shape(2).rank == 1 || (c.shape(2).rank == 2 && c.shape(2)[0] == 1));
+  const bool is_row =
+      has_bias && c.shape(2).elements() == N && (c.shape(2).rank == 1 || (c.shape(2).rank == 2 && c.shape(2)[0] == 1));
   if (has_bias && (beta != 1 || c.dtype(2) != c.dtype(0) || (!is_row && c.shape(2) != shape))) return false;
-  if (!fits(c, shape) || (c.is_followed() && (then->op != ElementOp::kCopy || has_bias) && (c.follow_bias() != nullptr)))
+  if (!fits(c, shape) ||
+      (c.is_followed() && (then->op != ElementOp::kCopy || has_bias) && (c.follow_bias() != nullptr)))
     return false;
-  if (c.is_followed() && (then->op != ElementOp::kCopy || (has_bias && !is_row && c.residual() != nullptr))) return false;
+  if (c.is_followed() && (then->op != ElementOp::kCopy || (has_bias && !is_row && c.residual() != nullptr)))
+    return false;
   ProductJob job{.M = M, .N = N, .K = K};
   BOLIDE_TRY(DeviceTensor x, c.rows(0));
   job.a = x.data();

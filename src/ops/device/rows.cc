@@ -31,7 +31,8 @@ Result<bool> run_norm(DeviceContext& c, const NormInputs& n) {
   if (job.columns == 0 || job.columns > kColumnsMax) return false;
   job.rows = shape.elements() / job.columns;
   for (const int i : {n.scale, n.bias, n.skip_bias})
-    if (i >= 0 && c.has(static_cast<size_t>(i)) && c.shape(static_cast<size_t>(i)).elements() != job.columns) return false;
+    if (i >= 0 && c.has(static_cast<size_t>(i)) && c.shape(static_cast<size_t>(i)).elements() != job.columns)
+      return false;
   for (size_t i = 1; i < c.outputs(); ++i)
     if (static_cast<int>(i) != n.sum && c.is_output_used(i)) return false;
   const auto vector = [&](int i) -> Result<const float*> {
@@ -45,7 +46,8 @@ Result<bool> run_norm(DeviceContext& c, const NormInputs& n) {
   DeviceTensor skip;
   if (n.skip >= 0) {
     const auto i = static_cast<size_t>(n.skip);
-    if (!c.has(i) || c.dtype(i) != c.dtype(0) || c.shape(i).elements() % job.columns != 0 || c.shape(i)[-1] != shape[-1])
+    if (!c.has(i) || c.dtype(i) != c.dtype(0) || c.shape(i).elements() % job.columns != 0 ||
+        c.shape(i)[-1] != shape[-1])
       return false;
     job.skip_rows = c.shape(i).elements() / job.columns;
     if (job.skip_rows == 0 || job.rows % job.skip_rows != 0) return false;
@@ -127,10 +129,11 @@ Result<bool> reduce(DeviceContext& c, Reduction kind, const std::array<bool, kRa
 
 Result<bool> run_reduce(DeviceContext& c) {
   constexpr std::pair<std::string_view, Reduction> kKinds[] = {
-      {"ReduceSum", Reduction::kSum},      {"ReduceMean", Reduction::kMean}, {"ReduceMax", Reduction::kMax},
-      {"ReduceMin", Reduction::kMin},      {"ReduceProd", Reduction::kProduct}, {"ReduceL1", Reduction::kL1},
-      {"ReduceL2", Reduction::kL2},        {"ReduceSumSquare", Reduction::kSquares}};
-  const auto* const kind = std::find_if(std::begin(kKinds), std::end(kKinds), [&](auto& k) { return k.first == c.name(); });
+      {"ReduceSum", Reduction::kSum}, {"ReduceMean", Reduction::kMean},        {"ReduceMax", Reduction::kMax},
+      {"ReduceMin", Reduction::kMin}, {"ReduceProd", Reduction::kProduct},     {"ReduceL1", Reduction::kL1},
+      {"ReduceL2", Reduction::kL2},   {"ReduceSumSquare", Reduction::kSquares}};
+  const auto* const kind =
+      std::find_if(std::begin(kKinds), std::end(kKinds), [&](auto& k) { return k.first == c.name(); });
   if (kind == std::end(kKinds) || !c.is_half_or_single(0)) return false;
   BOLIDE_TRY(std::vector<int64_t> axes, c.attributes().integers("axes"));
   if (c.has(1)) {

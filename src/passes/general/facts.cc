@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <string_view>
 
 #include "ir/op_def.h"
@@ -125,7 +126,8 @@ void FactsTable::learn(const Graph& graph, NodeId id) {
   const auto* op = std::get_if<Generic>(&node.op);
   for (size_t i = 0; op != nullptr && i < node.out.size(); ++i) {
     Facts facts;
-    if (op->def->domain.empty() || op->def->domain == "com.microsoft") facts = infer(node, *op, i);
+    const std::string_view domain = op->def->domain;
+    if (domain.empty() || domain == "com.microsoft" || domain == "bolide") facts = infer(node, *op, i);
     if (facts.rank() > kRankMax) facts.dims.reset();
     set(node.out[i], std::move(facts));
   }
@@ -203,8 +205,7 @@ std::optional<Numbers> FactsTable::reshape(const Facts& from, const Numbers& tar
 }
 
 // Conv and pools: [N, channels, ...].
-Facts FactsTable::windowed(const Node& node, const Generic& op, bool pool) {
-  const Facts& x = (*this)[node.in[0]];
+Facts FactsTable::windowed(const Facts& x, const Node& node, const Generic& op, bool pool) {
   Facts to;
   to.dtype = x.dtype;
   if (!x.dims || x.rank() < 3) return to;
@@ -243,6 +244,23 @@ Facts FactsTable::windowed(const Node& node, const Generic& op, bool pool) {
   return to;
 }
 
+// What ops/channels_last.h has: [N, H, W, C].
+Facts FactsTable::channels_last(const Facts& x, const Node& node, const Generic& op) {
+  Facts to;
+  to.dtype = x.dtype;
+  if (!x.dims || x.rank() < 3) return to;
+  Facts first = x;
+  std::rotate(first.dims->begin() + 1, first.dims->end() - 1, first.dims->end());
+  if (op.def->name == "ChannelsLastGlobalAveragePool") {
+    std::fill(first.dims->begin() + 2, first.dims->end(), 1);
+    to = first;
+  } else {
+    to = windowed(first, node, op, op.def->name != "ChannelsLastConv");
+  }
+  std::rotate(to.dims->begin() + 1, to.dims->begin() + 2, to.dims->end());
+  return to;
+}
+
 Facts FactsTable::infer(const Node& node, const Generic& op, size_t output) {
   if (!op.def->is_ours()) return {};
   const std::string_view name = op.def->name;
@@ -253,8 +271,17 @@ Facts FactsTable::infer(const Node& node, const Generic& op, size_t output) {
   if (node.in.empty()) return to;
   if (among(name, {"Shape", "Gather", "Concat", "Slice", "Squeeze", "Unsqueeze", "Split"}))
     return selected(node, op, output);
+  if (name == "DynamicQuantizeLinear") {
+    if (output == 1) return {.dtype = DType::kF32, .dims = Numbers{}, .values = {}, .constant = nullptr};
+    to.dtype = DType::kU8;
+    to.dims = output == 0 ? x.dims : Numbers{};
+    return to;
+  }
   if (among(name, {"Resize", "Upsample", "Pad", "Tile", "DepthToSpace", "SpaceToDepth"})) return resized(node, op);
   if (output > 0) return to;
+  if ((op.def->domain == "bolide" && name.starts_with("Q")) || name.starts_with("QLinear") ||
+      name.starts_with("MatMulInteger"))
+    return quantised(node, op);
   to.dtype = x.dtype;
   if (is_like_input(name)) {
     to.dims = x.dims;
@@ -343,9 +370,24 @@ Facts FactsTable::infer(const Node& node, const Generic& op, size_t output) {
     if (x.rank() != 2 || in(1).rank() != 2 || !ta || !tb) return to;
     to.dims = Numbers{(*x.dims)[*ta != 0 ? 1 : 0], (*in(1).dims)[*tb != 0 ? 0 : 1]};
   } else if (name == "Conv" || name == "FusedConv") {
-    return windowed(node, op, false);
+    return windowed(x, node, op, false);
   } else if (name == "MaxPool" || name == "AveragePool") {
-    return windowed(node, op, true);
+    return windowed(x, node, op, true);
+  } else if (name.starts_with("ChannelsLast")) {
+    return channels_last(x, node, op);
+  } else if (name == "Pad") {
+    to.dims = x.dims;
+    const bool whole = op.version >= 11 && in(1).values && in(3).dtype == DType::kNone && x.dims &&
+                       in(1).values->size() == 2 * x.dims->size();
+    for (size_t i = 0; to.dims && i < to.dims->size(); ++i) {
+      int64_t& dim = (*to.dims)[i];
+      const int64_t before = whole ? (*in(1).values)[i] : Facts::kUnknown;
+      const int64_t after = whole ? (*in(1).values)[i + to.dims->size()] : Facts::kUnknown;
+      if (before == 0 && after == 0) continue;
+      const auto small = [](int64_t n) { return is_number(n) && n < (1 << 24) && n > -(1 << 24); };
+      dim =
+          is_number(dim) && small(before) && small(after) && dim + before + after >= 0 ? dim + before + after : fresh();
+    }
   } else if (name == "ConvTranspose") {
     if (x.rank() < 3) return to;
     to.dims = x.dims;
@@ -412,6 +454,11 @@ Facts FactsTable::infer(const Node& node, const Generic& op, size_t output) {
       const int64_t all = (*in(2).dims)[0];
       to.dims = Numbers{(*x.dims)[0], (*x.dims)[1], sizes && sizes->size() == 3 ? (*sizes)[2] : all / 3};
     }
+  } else if (name == "Dense" && op.def->domain == "bolide") {
+    const Facts& w = in(1);
+    if (x.rank() < 1 || w.rank() != 2) return to;
+    to.dims = x.dims;
+    to.dims->back() = w.dims->back();
   } else {
     to.dtype = DType::kNone;
   }

@@ -169,7 +169,7 @@ Facts FactsTable::resized(const Node& node, const Generic& op) {
   const auto set = [&](size_t i, auto of) {
     int64_t& dim = (*to.dims)[i];
     const std::optional<int64_t> size = of(dim);
-    dim = size && *size >= 0 && *size <= kDimMax ? *size : fresh();
+    dim = size && (is_symbol(*size) || (*size >= 0 && *size <= kDimMax)) ? *size : fresh();
   };
   const auto rank = static_cast<size_t>(x.rank());
   if (name == "DepthToSpace" || name == "SpaceToDepth") {
@@ -208,9 +208,10 @@ Facts FactsTable::resized(const Node& node, const Generic& op) {
       }
       if (has && !a.has("keep_aspect_ratio_policy"))
         return is_number((*list)[i]) ? std::optional((*list)[i]) : std::nullopt;
-      if (scales == nullptr || scales->dtype() != DType::kF32 || scales->elements() != static_cast<int64_t>(rank) ||
-          !is_number(dim))
+      if (scales == nullptr || scales->dtype() != DType::kF32 || scales->elements() != static_cast<int64_t>(rank))
         return std::nullopt;
+      if (scales->as<float>()[i] == 1) return dim;
+      if (!is_number(dim)) return std::nullopt;
       const float size = std::floor(static_cast<float>(dim) * scales->as<float>()[i]);  // as the op computes it
       return size >= 0 && size <= static_cast<float>(kDimMax) ? std::optional(static_cast<int64_t>(size))
                                                               : std::nullopt;
