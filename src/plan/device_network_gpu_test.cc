@@ -276,7 +276,9 @@ TEST_F(Networks, IndexBeyondItsAxis) {
   for (const int64_t index : {4, 5, -5, -6, 0}) {
     const auto got = (*network)->run({AnyValue(integers({index}))}, heap_pool(), nullptr, {});
     EXPECT_EQ(got.has_value(), index >= -5 && index < 5) << index;
-    if (!got) EXPECT_NE(got.error().text.find("look up"), std::string::npos) << got.error().text;
+    if (!got) {
+      EXPECT_NE(got.error().text.find("look up"), std::string::npos) << got.error().text;
+    }
   }
 }
 
