@@ -127,13 +127,23 @@ Result<std::shared_ptr<const NetworkModel>> NetworkModel::open(const std::filesy
   BOLIDE_TRY(model->program_, open_onnx(path, options.added));
   BOLIDE_TRY(const auto device, make_cpu_device(options.threads, options.isa));
   BOLIDE_TRY(const auto stream, device->make_stream());
-  auto passes = run_passes(model->program_, stream->workers(), options.skip_passes, nullptr, options.trust_names);
+  auto passes =
+      run_passes(model->program_, stream->workers(),
+                 options.device == DeviceKind::kCuda ? without_cpu_passes(options.skip_passes) : options.skip_passes,
+                 nullptr, options.trust_names);
   if (!passes) return std::move(passes).error().context(path.string());
   model->passes_ = *std::move(passes);
+  if (options.device == DeviceKind::kCuda) {
+    CudaOptions cuda = options.cuda;
+    cuda.threads = options.threads;
+    BOLIDE_TRY(std::unique_ptr<Device> gpu, make_cuda_device(cuda));
+    model->gpu_ = std::move(gpu);
+  }
   const PrepareSettings settings{.device = device->info(), .workers = stream->workers(), .compute = options.compute};
   Graph& graph = model->program_.graph;
-  BOLIDE_TRY(Interpreter interpreter,
-             options.prepare ? Interpreter::make_and_drop(graph, settings) : Interpreter::make(graph));
+  // A GPU's network reads the graph's constants later.
+  const bool prepare = options.prepare && model->gpu_ == nullptr;
+  BOLIDE_TRY(Interpreter interpreter, prepare ? Interpreter::make_and_drop(graph, settings) : Interpreter::make(graph));
   model->interpreter_ = std::make_unique<Interpreter>(std::move(interpreter));
   model->load_ms_ = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   return std::shared_ptr<const NetworkModel>(model);
@@ -229,8 +239,21 @@ Result<std::vector<AnyValue>> NetworkSession::run_checked(std::vector<AnyValue> 
   }
   // What is to be cut back is made elsewhere first.
   if (!filled.empty()) memories = {};
-  BOLIDE_TRY(std::vector<AnyValue> results,
-             model->interpreter().run(std::move(given), stream_->workers(), pool_, observer, memories));
+  last_on_gpu_ = nullptr;
+  const auto run_model = [&]() -> Result<std::vector<AnyValue>> {
+    if (model->gpu() == nullptr || !DeviceNetwork::can_run(given))
+      return model->interpreter().run(std::move(given), stream_->workers(), pool_, observer, memories);
+    std::unique_ptr<DeviceNetwork>& network = on_gpu_[model];
+    if (network == nullptr) {
+      const NetworkSettings& settings = model->settings();
+      BOLIDE_TRY(network, DeviceNetwork::make(
+                              model->program().graph, *model->gpu(),
+                              {.compute = settings.compute, .skip_passes = without_cpu_passes(settings.skip_passes)}));
+    }
+    last_on_gpu_ = network.get();
+    return network->run(std::move(given), pool_, observer, memories);
+  };
+  BOLIDE_TRY(std::vector<AnyValue> results, run_model());
   BOLIDE_TRY(cut_back(outputs(), filled, results, pool_));
   return results;
 }

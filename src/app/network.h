@@ -4,6 +4,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -16,15 +17,19 @@
 #include "device/device.h"
 #include "onnx/import.h"
 #include "passes/general/general.h"
+#include "plan/device_network.h"
 #include "plan/interpreter.h"
 #include "tensor/caching_pool.h"
 
 namespace bolide {
 
 struct NetworkSettings {
-  int threads = 0;                    // of a session; 0: the cores this cgroup may use
-  bool prepare = true;                // false: every node runs its reference kernel
-  DType compute = DType::kF32;        // bf16: products of f32 may round what they multiply to it
+  int threads = 0;              // of a session; 0: the cores this cgroup may use
+  bool prepare = true;          // false: every node runs its reference kernel
+  DType compute = DType::kF32;  // bf16: products of f32 may round what they multiply to it; on a GPU f16 or bf16:
+                                // f32 are kept as that
+  DeviceKind device = DeviceKind::kCpu;
+  CudaOptions cuda;                   // where device is a GPU
   std::optional<Isa> isa;             // no kernels above this level; empty: the best there is
   bool trust_names = true;            // passes take dims of one name for equal; inputs of which that is untrue are
                                       // answered by the model opened once more
@@ -56,6 +61,8 @@ class NetworkModel {
   const std::vector<OnnxProgram::Port>& outputs() const { return program_.outputs; }
   const Interpreter& interpreter() const { return *interpreter_; }
   double load_ms() const { return load_ms_; }
+  const NetworkSettings& settings() const { return settings_; }
+  Device* gpu() const { return gpu_.get(); }                         // null: the network runs on the CPU
   const std::vector<PassRecord>& passes() const { return passes_; }  // in the order in which they ran
   // The same model for inputs whose dims of one name are not equal. It is opened when it is first asked for, from any
   // thread; this one owns it.
@@ -65,6 +72,7 @@ class NetworkModel {
   NetworkModel() = default;
 
   std::filesystem::path path_;
+  std::shared_ptr<Device> gpu_;
   OnnxProgram program_;                       // the interpreter points into it
   std::unique_ptr<Interpreter> interpreter_;  // made last
   std::vector<PassRecord> passes_;
@@ -93,7 +101,9 @@ class NetworkSession {
   const std::shared_ptr<const NetworkModel>& shared_model() const { return model_; }
   const std::vector<OnnxProgram::Port>& inputs() const { return model_->inputs(); }
   const std::vector<OnnxProgram::Port>& outputs() const { return model_->outputs(); }
-  const DeviceInfo& device() const { return device_->info(); }
+  const DeviceInfo& device() const { return model_->gpu() != nullptr ? model_->gpu()->info() : device_->info(); }
+  // What the last run used on a GPU; null: it ran on the CPU alone.
+  const DeviceNetwork* on_gpu() const { return last_on_gpu_; }
   CachingPool& pool() { return pool_; }
   double load_ms() const { return model_->load_ms(); }
   void set_ranges(std::vector<ShapeRange> ranges) { ranges_ = std::move(ranges); }  // from parse_shape_range
@@ -115,6 +125,8 @@ class NetworkSession {
   std::unique_ptr<Device> device_;
   std::unique_ptr<Stream> stream_;
   CachingPool pool_;
+  std::map<const NetworkModel*, std::unique_ptr<DeviceNetwork>> on_gpu_;
+  const DeviceNetwork* last_on_gpu_ = nullptr;
   std::vector<ShapeRange> ranges_;
   std::vector<DimBuckets> buckets_;
 };

@@ -238,7 +238,8 @@ void print_text(const BenchFlags& flags, const Model& model, const Measured& m, 
 }
 
 Result<> bench(const BenchFlags& flags, const Version& version) {
-  BOLIDE_TRY(ModelOptions options, to_model_options(flags.model));
+  const bool network = !flags.machine && is_network(flags.path);  // which has options of its own
+  BOLIDE_TRY(ModelOptions options, to_model_options(network ? ModelConfigFlags() : flags.model));
   if (flags.machine) {
     BOLIDE_TRY(const auto device, make_device(options));
     Workers workers(device->info().threads);
@@ -260,6 +261,8 @@ Result<> bench(const BenchFlags& flags, const Version& version) {
                           .repeat = flags.repeat_given ? flags.repeat : 0,
                           .first_calls = flags.first_calls,
                           .skip_passes = flags.model.skip_passes,
+                          .device = flags.model.device,
+                          .cuda_libs = flags.model.cuda_libs,
                           .dtype = flags.model.dtype,
                           .isa = flags.model.isa,
                           .json = flags.json});

@@ -31,16 +31,18 @@ struct CompareFlags {
   std::string path, against;
   std::vector<std::string> inputs, shapes, dims;
   int32_t threads = 0, seed = 0;
-  std::string dtype = "auto", isa;
+  std::string device = "cpu", cuda_libs, dtype = "auto", isa;
   bool json = false;
 };
 
 constexpr Option<CompareFlags> kOptions[] = {
     {"against", &CompareFlags::against, {}, "the .onnx file to compare with; empty: MODEL itself without graph passes"},
     {"threads", &CompareFlags::threads, {.min = 0, .max = 1024}, "threads; 0: the cores this cgroup may use"},
+    {"device", &CompareFlags::device, {}, "where MODEL runs: auto, cpu, cuda or cuda:N; the other one runs on the CPU"},
+    {"cuda_libs", &CompareFlags::cuda_libs, {}, "folder in which cuBLASLt is looked for first"},
     {"dtype",
      &CompareFlags::dtype,
-     {.choices = "auto|f32|bf16"},
+     {.choices = "auto|f32|bf16|f16"},
      "what products of f32 are multiplied in, by MODEL, not by what it is compared with"},
     {"isa",
      &CompareFlags::isa,
@@ -104,6 +106,7 @@ Result<> compare(const CompareFlags& flags) {
   NetworkFlags given;
   given.path = flags.path, given.inputs = flags.inputs, given.shapes = flags.shapes, given.dims = flags.dims;
   given.seed = static_cast<uint64_t>(flags.seed);
+  given.device = flags.device, given.cuda_libs = flags.cuda_libs;
   given.threads = flags.threads, given.dtype = flags.dtype, given.isa = flags.isa;
   BOLIDE_TRY(const NetworkSettings settings, network_settings(given));
   BOLIDE_TRY(NetworkSession network, NetworkSession::open(flags.path, settings));

@@ -276,6 +276,8 @@ Result<> inspect(const CLI::App& app, const InspectFlags& flags) {
                             .output = {},
                             .threads = flags.model.threads,
                             .skip_passes = flags.model.skip_passes,
+                            .device = flags.model.device,
+                            .cuda_libs = flags.model.cuda_libs,
                             .dtype = flags.model.dtype,
                             .isa = flags.model.isa,
                             .graph = flags.graph,

@@ -119,10 +119,19 @@ std::string shape_text(const AnyValue& value) {
 
 Result<NetworkSettings> network_settings(const NetworkFlags& flags) {
   NetworkSettings settings{.threads = flags.threads, .skip_passes = split_names(flags.skip_passes)};
+  ModelConfigFlags where;
+  where.device = flags.device, where.cuda_libs = flags.cuda_libs;
+  BOLIDE_TRY(const ModelOptions options, to_model_options(where));
+  settings.device = options.device, settings.cuda = options.cuda;
+  const bool on_gpu = options.device == DeviceKind::kCuda;
   if (flags.dtype == "bf16")
     settings.compute = DType::kBF16;
+  else if (flags.dtype == "f16" && on_gpu)
+    settings.compute = DType::kF16;
   else if (flags.dtype != "auto" && flags.dtype != "f32")
-    return error(Code::kInvalid, fmt::format("--dtype {}: an ONNX model is computed in f32 or bf16", flags.dtype));
+    return error(
+        Code::kInvalid,
+        fmt::format("--dtype {}: an ONNX model is computed in f32 or bf16, on a GPU also in f16", flags.dtype));
   if (!flags.isa.empty()) {
     BOLIDE_TRY(settings.isa, parse_isa(flags.isa));
   }
@@ -244,7 +253,7 @@ Result<> bench_network(const NetworkFlags& flags) {
   BOLIDE_TRY(const std::vector<AnyValue> inputs, network_inputs(network, flags, true));
   constexpr int kRepeat = 50;
   const int repeat = flags.repeat > 0 ? flags.repeat : kRepeat;
-  std::vector<double> ms;
+  std::vector<double> ms, device_ms;
   double first_ms = 0;
   ProgressLine line;
   for (int i = -2; i < repeat; ++i) {
@@ -254,6 +263,8 @@ Result<> bench_network(const NetworkFlags& flags) {
     const double took = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
     if (i == -2) first_ms = took;
     if (i >= 0) ms.push_back(took);
+    if (const DeviceNetwork* gpu = network.on_gpu(); i >= 0 && gpu != nullptr)
+      device_ms.push_back(gpu->device_seconds() * 1e3);
   }
   line.clear();
   const Stat stat = summarise(ms);
@@ -263,18 +274,23 @@ Result<> bench_network(const NetworkFlags& flags) {
   if (flags.json) {
     ordered_json shapes;
     for (size_t i = 0; i < inputs.size(); ++i) shapes[network.inputs()[i].name] = shape_text(inputs[i]);
-    const ordered_json out = {
-        {"model", flags.path},
-        {"machine", network.device().name},
-        {"threads", network.device().threads},
-        {"isa", to_string(network.device().isa)},
-        {"inputs", shapes},
-        {"latency_ms", {{"median", stat.median}, {"min", stat.min}, {"max", stat.max}, {"p99", p99}}},
-        {"first_ms", first_ms},
-        {"runs", repeat},
-        {"load_ms", network.load_ms()},
-        {"peak_memory_bytes", peak},
-        {"activation_bytes", network.pool().bytes_in_use_max()}};
+    ordered_json out = {{"model", flags.path},
+                        {"machine", network.device().name},
+                        {"threads", network.device().threads},
+                        {"isa", to_string(network.device().isa)},
+                        {"inputs", shapes},
+                        {"latency_ms", {{"median", stat.median}, {"min", stat.min}, {"max", stat.max}, {"p99", p99}}},
+                        {"first_ms", first_ms},
+                        {"runs", repeat},
+                        {"load_ms", network.load_ms()},
+                        {"peak_memory_bytes", peak},
+                        {"activation_bytes", network.pool().bytes_in_use_max()}};
+    if (const DeviceNetwork* gpu = network.on_gpu(); gpu != nullptr)
+      out["gpu"] = {{"dtype", to_string(network.shared_model()->settings().compute)},
+                    {"device_ms", {{"median", summarise(device_ms).median}, {"min", summarise(device_ms).min}}},
+                    {"captured", gpu->was_captured()},
+                    {"constant_bytes", gpu->constant_bytes()},
+                    {"activation_bytes", gpu->activation_bytes()}};
     std::cout << out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << std::endl;
     return {};
   }
@@ -283,6 +299,12 @@ Result<> bench_network(const NetworkFlags& flags) {
     fmt::print("{:<14}{} {}\n", i == 0 ? "inputs" : "", printable(network.inputs()[i].name), shape_text(inputs[i]));
   fmt::print("{:<14}median {:.3f} ms, min {:.3f}, max {:.3f}, p99 {:.3f} of {} runs; first {:.3f}\n", "latency",
              stat.median, stat.min, stat.max, p99, repeat, first_ms);
+  if (const DeviceNetwork* gpu = network.on_gpu(); gpu != nullptr)
+    fmt::print("{:<14}median {:.3f} ms on the GPU without copies in and out{}; {} of constants as {}, {} of values\n",
+               "", summarise(device_ms).median, gpu->was_captured() ? ", captured" : "",
+               format_bytes(static_cast<int64_t>(gpu->constant_bytes())),
+               to_string(network.shared_model()->settings().compute),
+               format_bytes(static_cast<int64_t>(gpu->activation_bytes())));
   fmt::print("{:<14}{:.1f} ms\n", "load", network.load_ms());
   if (peak > 0)
     fmt::print("{:<14}{}, activations {}\n", "peak memory", format_bytes(peak),

@@ -22,10 +22,11 @@ struct NetworkFlags {
   std::string first_calls = {};  // bench: NAME=LOW:HIGH, a symbolic dim
   std::string by = "operator";   // profile: node or operator
   std::string skip_passes = {};  // names with commas between them
-  std::string dtype = "auto";    // auto, f32 or bf16: what products of f32 are multiplied in
-  std::string isa = {};          // no instruction set above it; empty: the best there is
-  bool graph = false;            // inspect: what each pass does
-  bool plan = false;             // inspect: what runs each node, of what it is made, and the memory
+  std::string device = "auto", cuda_libs = {};
+  std::string dtype = "auto";  // auto, f32 or bf16: what products of f32 are multiplied in; GPUs: f16 too
+  std::string isa = {};        // no instruction set above it; empty: the best there is
+  bool graph = false;          // inspect: what each pass does
+  bool plan = false;           // inspect: what runs each node, of what it is made, and the memory
   bool json = false;
 };
 

@@ -101,7 +101,9 @@ Result<> inspect_plan(const NetworkFlags& flags) {
     const Node& node = graph.node(id);
     const PreparedOp* prepared = interpreter.prepared(graph, id);
     nodes.push_back({node.name, std::string(op_name(node.op)),
-                     prepared != nullptr ? std::string(prepared->kernel()) : "reference",
+                     network.on_gpu() != nullptr ? network.on_gpu()->where(id)
+                     : prepared != nullptr       ? std::string(prepared->kernel())
+                                                 : "reference",
                      out.empty() ? std::string() : shape_text(out[0]), prepared != nullptr ? prepared->bytes() : 0,
                      network.pool().bytes_in_use(), node.from});
     packed += nodes.back().packed_bytes;

@@ -68,8 +68,24 @@ void print_call(std::string_view name, const Call& call) {
 
 // What runs a node: the kernel that was made ready for it, or the reference.
 std::string kernel_of(const NetworkSession& network, const Graph& graph, NodeId node) {
+  if (network.on_gpu() != nullptr) return network.on_gpu()->where(node);
   const PreparedOp* prepared = network.shared_model()->interpreter().prepared(graph, node);
   return prepared != nullptr ? std::string(prepared->kernel()) : "reference";
+}
+
+// Copies between host and GPU in the middle of the network, and what they cost.
+void print_crossings(const NetworkSession& network) {
+  if (network.on_gpu() == nullptr) return;
+  int on_gpu = 0, on_cpu = 0;
+  for (const Placement& one : network.on_gpu()->placements())
+    ++(one.where == Placement::Where::kHost ? on_cpu : on_gpu);
+  fmt::print("{} nodes on the GPU, {} on the CPU; {} of constants and {} of values there\n", on_gpu, on_cpu,
+             format_bytes(static_cast<int64_t>(network.on_gpu()->constant_bytes())),
+             format_bytes(static_cast<int64_t>(network.on_gpu()->activation_bytes())));
+  for (const Placement& one : network.on_gpu()->placements())
+    if (one.bytes_to_host + one.bytes_to_device > 0)
+      fmt::print("  {} ({}): {} to the CPU, {} to the GPU, {:.1f} us\n", shortened(one.node), one.op,
+                 format_bytes(one.bytes_to_host), format_bytes(one.bytes_to_device), one.copy_seconds * 1e6);
 }
 
 }  // namespace
@@ -141,6 +157,7 @@ Result<> profile_network(const NetworkFlags& flags) {
   }
   fmt::print("{}, {} threads, {}; load {:.1f} ms\n", network.device().name, network.device().threads,
              to_string(network.device().isa), network.load_ms());
+  print_crossings(network);
   print_call("first call", first);
   print_call("steady call", steady);
   fmt::print("mean of {}     {:.3f} ms, {:.3f} in operators\n\n{}", repeat, wall * 1e3, total * 1e3,

@@ -349,6 +349,8 @@ Result<> profile(const ProfileFlags& flags, bool by_given, bool repeat_given, co
                             .repeat = repeat_given ? flags.repeat : 0,
                             .by = by_given ? flags.by : "operator",
                             .skip_passes = flags.model.skip_passes,
+                            .device = flags.model.device,
+                            .cuda_libs = flags.model.cuda_libs,
                             .dtype = flags.model.dtype,
                             .isa = flags.model.isa,
                             .json = flags.json});

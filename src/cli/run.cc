@@ -313,6 +313,8 @@ Result<> run(const CLI::App& app, const RunFlags& flags) {
                         .output = flags.output,
                         .threads = flags.model.threads,
                         .skip_passes = flags.model.skip_passes,
+                        .device = flags.model.device,
+                        .cuda_libs = flags.model.cuda_libs,
                         .dtype = flags.model.dtype,
                         .isa = flags.model.isa,
                         .json = flags.json});
