@@ -107,7 +107,7 @@ TEST_F(ImageInput, RefusesWhatItCannotMean) {
   refused("", {3, kHeight}, "3 or 4 dims");
   EXPECT_FALSE(image_input(port_of(kFloat, fine), "nothing.png", nullptr));
   std::ofstream(path_, std::ios::binary | std::ios::trunc) << "BMP?";
-  refused("", fine, "no JPEG, PNG or BMP");
+  refused("", fine, "no JPEG, PNG, BMP or PNM");
 }
 
 TEST(IsImageInput, ByTheEndingOfTheName) {
