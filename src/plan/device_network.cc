@@ -165,6 +165,9 @@ struct DeviceNetwork::State {
       }
       if (step.op->def->prepare != nullptr) {
         std::vector<const AnyValue*> given;
+        uint64_t present = 0;
+        for (size_t i = 0; i < node.in.size() && i < 64; ++i)
+          if (node.in[i] != kNoValue) present |= uint64_t{1} << i;
         for (const ValueId id : node.in)
           given.push_back(id == kNoValue ? nullptr : program.graph.value(id).constant.get());
         BOLIDE_TRY(step.prepared, step.op->def->prepare({.attributes = *step.op->attributes,
@@ -172,7 +175,8 @@ struct DeviceNetwork::State {
                                                          .constants = given,
                                                          .outputs = node.out.size(),
                                                          .device = device.info(),
-                                                         .workers = stream->workers()}));
+                                                         .workers = stream->workers(),
+                                                         .present = present}));
       }
     }
     std::vector<AnyValue> out(node.out.size());
