@@ -403,8 +403,8 @@ struct DeviceNetwork::State {
     return programs.front().get();
   }
 
-  Result<std::vector<AnyValue>> run(std::vector<AnyValue> given, TensorPool& host_pool, const GeneralObserver* observer,
-                                    std::span<const OutputMemory> memories) {
+  Result<std::vector<AnyValue>> run(const std::vector<AnyValue>& given, TensorPool& host_pool,
+                                    const GeneralObserver* observer, std::span<const OutputMemory> memories) {
     const std::string key = key_of(given);
     BOLIDE_TRY(DeviceProgram * program, program_for(given, key));
     BOLIDE_TRY(copy_in(*program, given));
@@ -471,10 +471,10 @@ Result<std::unique_ptr<DeviceNetwork>> DeviceNetwork::make(const Graph& graph, D
 
 bool DeviceNetwork::can_run(const std::vector<AnyValue>& inputs) { return !key_of(inputs).empty(); }
 
-Result<std::vector<AnyValue>> DeviceNetwork::run(std::vector<AnyValue> inputs, TensorPool& pool,
+Result<std::vector<AnyValue>> DeviceNetwork::run(const std::vector<AnyValue>& inputs, TensorPool& pool,
                                                  const GeneralObserver* observer,
                                                  std::span<const OutputMemory> memories) {
-  return state_->run(std::move(inputs), pool, observer, memories);
+  return state_->run(inputs, pool, observer, memories);
 }
 
 std::string DeviceNetwork::where(NodeId node) const {
