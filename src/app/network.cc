@@ -251,7 +251,7 @@ Result<std::vector<AnyValue>> NetworkSession::run_checked(std::vector<AnyValue> 
                               {.compute = settings.compute, .skip_passes = without_cpu_passes(settings.skip_passes)}));
     }
     last_on_gpu_ = network.get();
-    return network->run(std::move(given), pool_, observer, memories);
+    return network->run(given, pool_, observer, memories);
   };
   BOLIDE_TRY(std::vector<AnyValue> results, run_model());
   BOLIDE_TRY(cut_back(outputs(), filled, results, pool_));

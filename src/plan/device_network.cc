@@ -165,6 +165,9 @@ struct DeviceNetwork::State {
       }
       if (step.op->def->prepare != nullptr) {
         std::vector<const AnyValue*> given;
+        uint64_t present = 0;
+        for (size_t i = 0; i < node.in.size() && i < 64; ++i)
+          if (node.in[i] != kNoValue) present |= uint64_t{1} << i;
         for (const ValueId id : node.in)
           given.push_back(id == kNoValue ? nullptr : program.graph.value(id).constant.get());
         BOLIDE_TRY(step.prepared, step.op->def->prepare({.attributes = *step.op->attributes,
@@ -172,7 +175,8 @@ struct DeviceNetwork::State {
                                                          .constants = given,
                                                          .outputs = node.out.size(),
                                                          .device = device.info(),
-                                                         .workers = stream->workers()}));
+                                                         .workers = stream->workers(),
+                                                         .present = present}));
       }
     }
     std::vector<AnyValue> out(node.out.size());
@@ -399,8 +403,8 @@ struct DeviceNetwork::State {
     return programs.front().get();
   }
 
-  Result<std::vector<AnyValue>> run(std::vector<AnyValue> given, TensorPool& host_pool, const GeneralObserver* observer,
-                                    std::span<const OutputMemory> memories) {
+  Result<std::vector<AnyValue>> run(const std::vector<AnyValue>& given, TensorPool& host_pool,
+                                    const GeneralObserver* observer, std::span<const OutputMemory> memories) {
     const std::string key = key_of(given);
     BOLIDE_TRY(DeviceProgram * program, program_for(given, key));
     BOLIDE_TRY(copy_in(*program, given));
@@ -467,10 +471,10 @@ Result<std::unique_ptr<DeviceNetwork>> DeviceNetwork::make(const Graph& graph, D
 
 bool DeviceNetwork::can_run(const std::vector<AnyValue>& inputs) { return !key_of(inputs).empty(); }
 
-Result<std::vector<AnyValue>> DeviceNetwork::run(std::vector<AnyValue> inputs, TensorPool& pool,
+Result<std::vector<AnyValue>> DeviceNetwork::run(const std::vector<AnyValue>& inputs, TensorPool& pool,
                                                  const GeneralObserver* observer,
                                                  std::span<const OutputMemory> memories) {
-  return state_->run(std::move(inputs), pool, observer, memories);
+  return state_->run(inputs, pool, observer, memories);
 }
 
 std::string DeviceNetwork::where(NodeId node) const {

@@ -47,7 +47,7 @@ class DeviceNetwork {
   static bool can_run(const std::vector<AnyValue>& inputs);
 
   // As Interpreter::run. With an observer nodes run one by one, and its values are those of the device, copied back.
-  Result<std::vector<AnyValue>> run(std::vector<AnyValue> inputs, TensorPool& pool, const GeneralObserver* observer,
+  Result<std::vector<AnyValue>> run(const std::vector<AnyValue>& inputs, TensorPool& pool, const GeneralObserver* observer,
                                     std::span<const OutputMemory> memories);
 
   // "gpu", "gpu with NODE" or "cpu": where a node of the graph that an observer sees has run.
