@@ -54,12 +54,16 @@ bool compare(std::string_view domain, std::string_view name, int64_t version, co
   const Tensor &got = *out[0].tensor(), &want = *(*expected)[0].tensor();
   EXPECT_EQ(got.shape(), want.shape());
   if (got.shape() != want.shape()) return true;
+  // Both sum in f32, the prepared one in another order: for sums of K products of normal values the difference grows
+  // with K, whatever cancels.
+  const bool sums = name.find("Conv") != std::string_view::npos && inputs[1].dim(0) > 0;
+  const double summed = sums ? 2e-7 * static_cast<double>(inputs[1].elements() / inputs[1].dim(0)) : 0;
   double most = 1e-3;
   for (const float value : want.as<float>()) most = std::max(most, std::abs(static_cast<double>(value)));
   for (size_t i = 0; i < want.as<float>().size(); ++i) {
     const float a = got.as<float>()[i], b = want.as<float>()[i];
     if (a == b) continue;  // infinities too
-    EXPECT_NEAR(a, b, 2e-5 * most) << name << " at " << i << " of " << to_string(want.shape());
+    EXPECT_NEAR(a, b, 2e-5 * most + summed) << name << " at " << i << " of " << to_string(want.shape());
     if (::testing::Test::HasFailure()) return true;
   }
   return true;
