@@ -277,14 +277,14 @@ TEST(Prepared, Rows) {
       norm.add(floats(random, {a, b, n}));
       norm.add(floats(random, two ? Shape{b, n} : Shape{n}));
       if (random() % 2 == 0) norm.add(floats(random, two ? Shape{b, n} : Shape{n}));
-      EXPECT_TRUE(check(norm, isa, 1e-4));
+      EXPECT_TRUE(check(norm, isa, 1e-4, DType::kF32, 0.1));  // means may cancel
       Case skip{.domain = "com.microsoft", .name = "SkipLayerNormalization", .version = 1};
       skip.outputs = random() % 2 == 0 ? 1 : 4;
       skip.attributes.set("epsilon", 1e-3f);
       skip.add(floats(random, {a, b, n})), skip.add(floats(random, {a, b, n}));
       skip.add(floats(random, {n})), skip.add(floats(random, {n}));
       if (random() % 2 == 0) skip.add(floats(random, {n}));
-      EXPECT_TRUE(check(skip, isa, 1e-4));
+      EXPECT_TRUE(check(skip, isa, 1e-4, DType::kF32, 0.1));
     }
 }
 
