@@ -13,7 +13,7 @@ import tempfile
 MAY_INCLUDE = {
     "base": "", "tensor": "base", "device": "tensor", "comm": "device", "formats": "tensor", "ir": "tensor",
     "kv": "device", "text": "formats", "kernels": "ir device", "tune": "kernels", "passes": "ir ops",
-    "plan": "passes tune kernels comm", "models": "ir formats", "ops": "ir kernels", "onnx": "ops formats",
+    "plan": "passes tune kernels comm", "models": "ir formats", "ops": "ir kernels formats", "onnx": "ops formats",
     "load": "models onnx formats text synth", "engine": "kv plan text comm", "measure": "plan device",
     "app": "engine load passes models onnx", "eval": "app measure onnx", "synth": "formats onnx models", "zoo": "synth formats", "server": "engine text",
     "api": "app", "cli": "server eval measure synth zoo app onnx",

@@ -25,7 +25,7 @@ void write_bmp(const std::string& path, uint32_t width, uint32_t height, const s
   std::ofstream(path, std::ios::binary) << file;
 }
 
-OnnxProgram::Port port_of(int64_t element, std::vector<int64_t> dims) {
+OnnxProgram::Port port_of(int64_t element, const std::vector<int64_t>& dims) {
   OnnxProgram::Port port;
   port.name = "image";
   port.type.kind = OnnxType::Kind::kTensor;
@@ -107,7 +107,7 @@ TEST_F(ImageInput, RefusesWhatItCannotMean) {
   refused("", {3, kHeight}, "3 or 4 dims");
   EXPECT_FALSE(image_input(port_of(kFloat, fine), "nothing.png", nullptr));
   std::ofstream(path_, std::ios::binary | std::ios::trunc) << "BMP?";
-  refused("", fine, "no JPEG, PNG or BMP");
+  refused("", fine, "no JPEG, PNG, BMP or PNM");
 }
 
 TEST(IsImageInput, ByTheEndingOfTheName) {

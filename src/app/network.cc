@@ -2,7 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
+#include <map>
+
+#include "base/log.h"
 
 namespace bolide {
 namespace {
@@ -25,31 +29,76 @@ Result<> check(const OnnxProgram::Port& port, const AnyValue& value) {
   return {};
 }
 
-// What passes may take for granted of an input: run checks it.
-Facts declared(const OnnxType& type) {
-  Facts facts;
-  if (type.kind != OnnxType::Kind::kTensor) return facts;
-  if (const auto dtype = onnx_dtype(type.element); dtype.has_value()) facts.dtype = *dtype;
-  if (!type.dims.has_value() || type.dims->size() > kRankMax) return facts;
-  facts.dims = Numbers{};
-  for (const OnnxDim& dim : *type.dims)
-    facts.dims->push_back(dim.value.has_value() && *dim.value >= 0 ? *dim.value : Facts::kUnknown);
-  return facts;
+Result<> check_range(const ShapeRange& range, const Tensor& tensor) {
+  for (size_t i = 0; i < range.min.size(); ++i) {
+    const int64_t dim = tensor.dim(static_cast<int>(i));
+    if (dim < range.min[i] || dim > range.max[i])
+      return error(Code::kInvalid,
+                   fmt::format("input {}: {}{}: dim {} is meant to be {} to {} (--profile-shape)", range.input,
+                               to_string(tensor.dtype()), to_string(tensor.shape()), i, range.min[i], range.max[i]));
+  }
+  return {};
+}
+
+// Dims of one name have one size in all inputs.
+bool names_hold(const std::vector<OnnxProgram::Port>& inputs, std::span<const AnyValue> given) {
+  std::vector<std::pair<std::string_view, int64_t>> sizes;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Tensor* tensor = given[i].tensor();
+    if (tensor == nullptr || !inputs[i].type.dims.has_value()) continue;
+    for (size_t d = 0; d < inputs[i].type.dims->size(); ++d) {
+      const OnnxDim& dim = (*inputs[i].type.dims)[d];
+      if (dim.value.has_value() || dim.symbol.empty()) continue;
+      const int64_t size = tensor->dim(static_cast<int>(d));
+      const auto it =
+          std::find_if(sizes.begin(), sizes.end(), [&](const auto& one) { return one.first == dim.symbol; });
+      if (it == sizes.end())
+        sizes.emplace_back(dim.symbol, size);
+      else if (it->second != size)
+        return false;
+    }
+  }
+  return true;
 }
 
 }  // namespace
 
+std::vector<Facts> declared_facts(const std::vector<OnnxProgram::Port>& inputs, bool trust_names) {
+  std::vector<Facts> list;
+  std::map<std::string, int64_t, std::less<>> symbols;
+  for (const OnnxProgram::Port& port : inputs) {
+    Facts& facts = list.emplace_back();
+    const OnnxType& type = port.type;
+    if (type.kind != OnnxType::Kind::kTensor) continue;
+    if (const auto dtype = onnx_dtype(type.element); dtype.has_value()) facts.dtype = *dtype;
+    if (!type.dims.has_value() || type.dims->size() > kRankMax) continue;
+    facts.dims = Numbers{};
+    for (const OnnxDim& dim : *type.dims) {
+      const int64_t next = kSymbols0 - 1 - static_cast<int64_t>(symbols.size());
+      facts.dims->push_back(dim.value.has_value() && *dim.value >= 0 ? *dim.value
+                            : dim.symbol.empty() || !trust_names
+                                ? Facts::kUnknown
+                                : symbols.try_emplace(std::string(dim.symbol), next).first->second);
+    }
+  }
+  return list;
+}
+
 Result<std::vector<PassRecord>> run_passes(OnnxProgram& program, Workers& workers, const std::set<std::string>& skip,
-                                           const FunctionRef<void(const PassRecord&, const Graph&)>* after) {
-  std::vector<Facts> inputs;
-  for (const OnnxProgram::Port& port : program.inputs) inputs.push_back(declared(port.type));
+                                           const FunctionRef<void(const PassRecord&, const Graph&)>* after,
+                                           bool trust_names) {
+  const std::vector<Facts> inputs = declared_facts(program.inputs, trust_names);
   std::set<std::string> names = skip;
   if (names.erase("all") > 0)
     for (const Pass& pass : general_passes()) names.emplace(pass.name);
   return run_general_passes(program.graph, inputs, workers, names, after);
 }
 
-bool is_network(const std::filesystem::path& path) { return path.extension() == ".onnx"; }
+bool is_network(const std::filesystem::path& path) {
+  std::string ending = path.extension().string();
+  for (char& c : ending) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return ending == ".onnx";
+}
 
 std::string to_string(const OnnxType& type) {
   switch (type.kind) {
@@ -74,40 +123,139 @@ Result<std::shared_ptr<const NetworkModel>> NetworkModel::open(const std::filesy
                                                                const NetworkSettings& options) {
   const auto start = std::chrono::steady_clock::now();
   const std::shared_ptr<NetworkModel> model(new NetworkModel);
+  model->path_ = path, model->settings_ = options;
   BOLIDE_TRY(model->program_, open_onnx(path, options.added));
-  BOLIDE_TRY(const auto device, make_cpu_device(options.threads, std::nullopt));
+  BOLIDE_TRY(const auto device, make_cpu_device(options.threads, options.isa));
   BOLIDE_TRY(const auto stream, device->make_stream());
-  auto passes = run_passes(model->program_, stream->workers(), options.skip_passes);
+  auto passes =
+      run_passes(model->program_, stream->workers(),
+                 options.device == DeviceKind::kCuda ? without_cpu_passes(options.skip_passes) : options.skip_passes,
+                 nullptr, options.trust_names);
   if (!passes) return std::move(passes).error().context(path.string());
   model->passes_ = *std::move(passes);
+  if (options.device == DeviceKind::kCuda) {
+    CudaOptions cuda = options.cuda;
+    cuda.threads = options.threads;
+    BOLIDE_TRY(std::unique_ptr<Device> gpu, make_cuda_device(cuda));
+    model->gpu_ = std::move(gpu);
+  }
   const PrepareSettings settings{.device = device->info(), .workers = stream->workers(), .compute = options.compute};
-  BOLIDE_TRY(Interpreter interpreter, Interpreter::make(model->program_.graph, options.prepare ? &settings : nullptr));
+  Graph& graph = model->program_.graph;
+  // A GPU's network reads the graph's constants later.
+  const bool prepare = options.prepare && model->gpu_ == nullptr;
+  BOLIDE_TRY(Interpreter interpreter, prepare ? Interpreter::make_and_drop(graph, settings) : Interpreter::make(graph));
   model->interpreter_ = std::make_unique<Interpreter>(std::move(interpreter));
   model->load_ms_ = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   return std::shared_ptr<const NetworkModel>(model);
 }
 
-Result<NetworkSession> NetworkSession::make(std::shared_ptr<const NetworkModel> model, int threads) {
+Result<ShapeRange> parse_shape_range(std::string_view text, std::span<const OnnxProgram::Port> inputs) {
+  const auto refuse = [&](std::string_view what) {
+    return error(Code::kInvalid, fmt::format("--profile-shape {:.100}: {}", text, what));
+  };
+  ShapeRange range;
+  const OnnxProgram::Port* port = inputs.size() == 1 ? inputs.data() : nullptr;
+  std::string_view shapes = text;
+  if (const size_t equals = text.find('='); equals != std::string_view::npos) {
+    shapes = text.substr(equals + 1), port = nullptr;
+    for (const OnnxProgram::Port& one : inputs)
+      if (one.name == text.substr(0, equals)) port = &one;
+  }
+  if (port == nullptr) return refuse("expected NAME=min,opt,max with an input of the model");
+  range.input = port->name;
+  for (std::vector<int64_t>* dims : {&range.min, &range.opt, &range.max}) {
+    const size_t comma = shapes.find(',');
+    if (shapes.empty()) return refuse("expected three shapes: NAME=min,opt,max");
+    auto parsed = parse_shape(shapes.substr(0, comma)).context(fmt::format("--profile-shape {:.100}", text));
+    BOLIDE_TRY(const Shape shape, std::move(parsed));
+    dims->assign(shape.span().begin(), shape.span().end());
+    shapes = comma == std::string_view::npos ? std::string_view() : shapes.substr(comma + 1);
+  }
+  if (!shapes.empty()) return refuse("expected three shapes: min,opt,max");
+  if (port->type.dims.has_value() && port->type.dims->size() != range.min.size())
+    return refuse(fmt::format("the input is {}", to_string(port->type)));
+  for (size_t i = 0; i < range.min.size(); ++i) {
+    if (range.opt.size() != range.min.size() || range.max.size() != range.min.size())
+      return refuse("the three shapes have the same number of dims");
+    if (range.min[i] > range.opt[i] || range.opt[i] > range.max[i])
+      return refuse(
+          fmt::format("dim {} is {}, {}, {}: expected min <= opt <= max", i, range.min[i], range.opt[i], range.max[i]));
+    if (!port->type.dims.has_value()) continue;
+    if (const auto declared = (*port->type.dims)[i].value;
+        declared.has_value() && (*declared != range.min[i] || *declared != range.max[i]))
+      return refuse(fmt::format("dim {} of the input is {}", i, *declared));
+  }
+  return range;
+}
+
+Result<const NetworkModel*> NetworkModel::without_names() const {
+  if (!settings_.trust_names) return this;
+  const std::lock_guard lock(without_names_mutex_);
+  if (without_names_ == nullptr) {
+    log::warning("dims of one name have different sizes in the inputs: the model is opened again for such inputs",
+                 {{"model", std::string_view(path_.native())}});
+    NetworkSettings settings = settings_;
+    settings.trust_names = false;
+    BOLIDE_TRY(without_names_, open(path_, settings));
+  }
+  return without_names_.get();
+}
+
+Result<NetworkSession> NetworkSession::make(std::shared_ptr<const NetworkModel> model, int threads,
+                                            std::optional<Isa> isa) {
   NetworkSession session;
   session.model_ = std::move(model);
-  BOLIDE_TRY(session.device_, make_cpu_device(threads, std::nullopt));
+  BOLIDE_TRY(session.device_, make_cpu_device(threads, isa));
   BOLIDE_TRY(session.stream_, session.device_->make_stream());
   return session;
 }
 
 Result<NetworkSession> NetworkSession::open(const std::filesystem::path& path, const NetworkSettings& options) {
   BOLIDE_TRY(auto model, NetworkModel::open(path, options));
-  return make(std::move(model), options.threads);
+  return make(std::move(model), options.threads, options.isa);
 }
 
 Result<std::vector<AnyValue>> NetworkSession::run(std::vector<AnyValue> given, const GeneralObserver* observer,
                                                   std::span<const OutputMemory> memories) {
+  auto results = run_checked(std::move(given), observer, memories);
+  if (!results) return std::move(results).error().context(model_->path().string());
+  return results;
+}
+
+Result<std::vector<AnyValue>> NetworkSession::run_checked(std::vector<AnyValue> given, const GeneralObserver* observer,
+                                                          std::span<const OutputMemory> memories) {
   if (given.size() != inputs().size())
     return error(Code::kInvalid, fmt::format("{} values for a model of {} inputs", given.size(), inputs().size()));
   for (size_t i = 0; i < given.size(); ++i) {
     BOLIDE_TRY(check(inputs()[i], given[i]));
+    for (const ShapeRange& range : ranges_)
+      if (range.input == inputs()[i].name && given[i].tensor() != nullptr)
+        BOLIDE_TRY(check_range(range, *given[i].tensor()));
   }
-  return model_->interpreter().run(std::move(given), stream_->workers(), pool_, observer, memories);
+  BOLIDE_TRY(const std::vector<FilledDim> filled, fill_up(inputs(), buckets_, given, pool_));
+  const NetworkModel* model = model_.get();
+  if (!names_hold(inputs(), given)) {
+    BOLIDE_TRY(model, model_->without_names());
+  }
+  // What is to be cut back is made elsewhere first.
+  if (!filled.empty()) memories = {};
+  last_on_gpu_ = nullptr;
+  const auto run_model = [&]() -> Result<std::vector<AnyValue>> {
+    if (model->gpu() == nullptr || !DeviceNetwork::can_run(given))
+      return model->interpreter().run(std::move(given), stream_->workers(), pool_, observer, memories);
+    std::unique_ptr<DeviceNetwork>& network = on_gpu_[model];
+    if (network == nullptr) {
+      const NetworkSettings& settings = model->settings();
+      BOLIDE_TRY(network, DeviceNetwork::make(
+                              model->program().graph, *model->gpu(),
+                              {.compute = settings.compute, .skip_passes = without_cpu_passes(settings.skip_passes)}));
+    }
+    last_on_gpu_ = network.get();
+    return network->run(given, pool_, observer, memories);
+  };
+  BOLIDE_TRY(std::vector<AnyValue> results, run_model());
+  BOLIDE_TRY(cut_back(outputs(), filled, results, pool_));
+  return results;
 }
 
 }  // namespace bolide

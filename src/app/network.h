@@ -4,24 +4,35 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "app/network_buckets.h"
 #include "device/device.h"
 #include "onnx/import.h"
 #include "passes/general/general.h"
+#include "plan/device_network.h"
 #include "plan/interpreter.h"
 #include "tensor/caching_pool.h"
 
 namespace bolide {
 
 struct NetworkSettings {
-  int threads = 0;                    // of a session; 0: the cores this cgroup may use
-  bool prepare = true;                // false: every node runs its reference kernel
-  DType compute = DType::kF32;        // bf16: products of f32 may round what they multiply to it
+  int threads = 0;              // of a session; 0: the cores this cgroup may use
+  bool prepare = true;          // false: every node runs its reference kernel
+  DType compute = DType::kF32;  // bf16: products of f32 may round what they multiply to it; on a GPU f16 or bf16:
+                                // f32 are kept as that
+  DeviceKind device = DeviceKind::kCpu;
+  CudaOptions cuda;                   // where device is a GPU
+  std::optional<Isa> isa;             // no kernels above this level; empty: the best there is
+  bool trust_names = true;            // passes take dims of one name for equal; inputs of which that is untrue are
+                                      // answered by the model opened once more
   std::set<std::string> skip_passes;  // general_passes() that are left out; "all": every one
   std::span<const OpDef> added;       // ops of the program's own (open_onnx), which must outlive the model
 };
@@ -32,7 +43,11 @@ bool is_network(const std::filesystem::path& path);
 // Runs the passes on a model's graph, with what it declares of its inputs. An unknown name in `skip` is an error that
 // lists the known ones.
 Result<std::vector<PassRecord>> run_passes(OnnxProgram& program, Workers& workers, const std::set<std::string>& skip,
-                                           const FunctionRef<void(const PassRecord&, const Graph&)>* after = nullptr);
+                                           const FunctionRef<void(const PassRecord&, const Graph&)>* after = nullptr,
+                                           bool trust_names = true);
+
+// What is declared of the inputs, as passes take it. Dims of one name are equal where names are trusted.
+std::vector<Facts> declared_facts(const std::vector<OnnxProgram::Port>& inputs, bool trust_names = true);
 
 class NetworkModel {
  public:
@@ -40,35 +55,60 @@ class NetworkModel {
   static Result<std::shared_ptr<const NetworkModel>> open(const std::filesystem::path& path,
                                                           const NetworkSettings& options);
 
+  const std::filesystem::path& path() const { return path_; }
   const OnnxProgram& program() const { return program_; }
   const std::vector<OnnxProgram::Port>& inputs() const { return program_.inputs; }
   const std::vector<OnnxProgram::Port>& outputs() const { return program_.outputs; }
   const Interpreter& interpreter() const { return *interpreter_; }
   double load_ms() const { return load_ms_; }
+  const NetworkSettings& settings() const { return settings_; }
+  Device* gpu() const { return gpu_.get(); }                         // null: the network runs on the CPU
   const std::vector<PassRecord>& passes() const { return passes_; }  // in the order in which they ran
+  // The same model for inputs whose dims of one name are not equal. It is opened when it is first asked for, from any
+  // thread; this one owns it.
+  Result<const NetworkModel*> without_names() const;
 
  private:
   NetworkModel() = default;
 
+  std::filesystem::path path_;
+  std::shared_ptr<Device> gpu_;
   OnnxProgram program_;                       // the interpreter points into it
   std::unique_ptr<Interpreter> interpreter_;  // made last
   std::vector<PassRecord> passes_;
   double load_ms_ = 0;
+  NetworkSettings settings_;
+  mutable std::mutex without_names_mutex_;
+  mutable std::shared_ptr<const NetworkModel> without_names_;
 };
+
+// Shapes that an input is meant to have (a profile): what lies beyond is refused.
+struct ShapeRange {
+  std::string input;
+  std::vector<int64_t> min, opt, max;
+};
+// "ids=1x1,1x128,8x384"; the name may be left out for a model of one input.
+Result<ShapeRange> parse_shape_range(std::string_view text, std::span<const OnnxProgram::Port> inputs);
 
 class NetworkSession {
  public:
   // threads: 0: the cores this cgroup may use.
-  static Result<NetworkSession> make(std::shared_ptr<const NetworkModel> model, int threads);
+  static Result<NetworkSession> make(std::shared_ptr<const NetworkModel> model, int threads,
+                                     std::optional<Isa> isa = std::nullopt);
   // A model with the one session that uses it.
   static Result<NetworkSession> open(const std::filesystem::path& path, const NetworkSettings& options);
 
   const std::shared_ptr<const NetworkModel>& shared_model() const { return model_; }
   const std::vector<OnnxProgram::Port>& inputs() const { return model_->inputs(); }
   const std::vector<OnnxProgram::Port>& outputs() const { return model_->outputs(); }
-  const DeviceInfo& device() const { return device_->info(); }
+  const DeviceInfo& device() const { return model_->gpu() != nullptr ? model_->gpu()->info() : device_->info(); }
+  // What the last run used on a GPU; null: it ran on the CPU alone.
+  const DeviceNetwork* on_gpu() const { return last_on_gpu_; }
   CachingPool& pool() { return pool_; }
   double load_ms() const { return model_->load_ms(); }
+  void set_ranges(std::vector<ShapeRange> ranges) { ranges_ = std::move(ranges); }  // from parse_shape_range
+
+  void set_buckets(std::vector<DimBuckets> buckets) { buckets_ = std::move(buckets); }  // from parse_dim_buckets
 
   // Values in the order of inputs(). They are checked against what the model declares: kInvalid names the input.
   // Outputs in the order of outputs(); `memories` as Interpreter::run takes them.
@@ -77,15 +117,25 @@ class NetworkSession {
 
  private:
   NetworkSession() = default;
+  // run, whose errors do not name the model's file yet.
+  Result<std::vector<AnyValue>> run_checked(std::vector<AnyValue> inputs, const GeneralObserver* observer,
+                                            std::span<const OutputMemory> memories);
 
   std::shared_ptr<const NetworkModel> model_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Stream> stream_;
   CachingPool pool_;
+  std::map<const NetworkModel*, std::unique_ptr<DeviceNetwork>> on_gpu_;
+  const DeviceNetwork* last_on_gpu_ = nullptr;
+  std::vector<ShapeRange> ranges_;
+  std::vector<DimBuckets> buckets_;
 };
 
 // "f32[N,3,224,224]", "sequence of i64[?]".
 std::string to_string(const OnnxType& type);
+
+// "1x3x224x224".
+Result<Shape> parse_shape(std::string_view text);
 
 // A value for an input, as people give it:
 //   FILE.npy, FILE.npz (the array of the input's name) or FILE.npz:ARRAY, FILE.json, [[1, 2], [3, 4]] or a bare number

@@ -1,8 +1,11 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <utility>
 
 #include "app/image_input.h"
 #include "app/network.h"
@@ -40,6 +43,17 @@ Result<> flatten(const json& value, size_t depth, std::vector<int64_t>& dims, st
   return {};
 }
 
+// Whether T has this number: it is whole, and not too large.
+template <class T>
+bool fits(const json& element) {
+  if (element.is_number_unsigned()) return std::in_range<T>(element.get<uint64_t>());
+  if (element.is_number_integer()) return std::in_range<T>(element.get<int64_t>());
+  if (!element.is_number()) return true;
+  const double number = element.get<double>();
+  return std::trunc(number) == number && number >= static_cast<double>(std::numeric_limits<T>::min()) &&
+         number < std::ldexp(1.0, std::numeric_limits<T>::digits);
+}
+
 Result<Tensor> from_json(const json& value, DType dtype) {
   std::vector<int64_t> dims;
   std::vector<const json*> elements;
@@ -64,6 +78,9 @@ Result<Tensor> from_json(const json& value, DType dtype) {
       if constexpr (std::is_same_v<T, Bool>) {
         to[i].value = element.is_boolean() ? element.get<bool>() : element.get<double>() != 0;
       } else if constexpr (std::is_integral_v<T>) {
+        if (!fits<T>(element))
+          return error(Code::kInvalid,
+                       fmt::format("{} is no number of {}", element.dump().substr(0, 40), to_string(dtype)));
         to[i] = element.is_boolean() ? static_cast<T>(element.get<bool>()) : element.get<T>();
       } else {
         const double number = element.is_boolean() ? static_cast<double>(element.get<bool>()) : element.get<double>();
@@ -77,23 +94,11 @@ Result<Tensor> from_json(const json& value, DType dtype) {
 
 // "1x3x224x224", or what the model declares.
 Result<Shape> random_shape(const OnnxProgram::Port& port, std::string_view text) {
+  if (!text.empty()) return parse_shape(text);
+  if (!port.type.dims.has_value())
+    return error(Code::kInvalid, "has no rank of its own: say random:SHAPE, as 1x3x224x224");
   std::vector<int64_t> dims;
-  if (text.empty()) {
-    if (!port.type.dims.has_value())
-      return error(Code::kInvalid, "has no rank of its own: say random:SHAPE, as 1x3x224x224");
-    for (const OnnxDim& dim : *port.type.dims) dims.push_back(dim.value.value_or(1));
-  }
-  while (!text.empty()) {
-    int64_t dim = 0;
-    const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), dim);
-    if (failure != std::errc() || dim < 0)
-      return error(Code::kInvalid, "a shape is numbers with x between them, as 1x3x224x224");
-    text.remove_prefix(static_cast<size_t>(end - text.data()));
-    if (!text.empty() && text[0] != 'x')
-      return error(Code::kInvalid, "a shape is numbers with x between them, as 1x3x224x224");
-    if (!text.empty()) text.remove_prefix(1);
-    dims.push_back(dim);
-  }
+  for (const OnnxDim& dim : *port.type.dims) dims.push_back(dim.value.value_or(1));
   if (dims.size() > kRankMax) return error(Code::kUnsupported, fmt::format("more than {} dims", kRankMax));
   return Shape(dims);
 }
@@ -148,6 +153,9 @@ Result<Tensor> read_input(const OnnxProgram::Port& port, std::string_view text, 
   }
   json value = json::parse(content, nullptr, /*allow_exceptions=*/false);
   if (value.is_discarded()) {
+    if (path.ends_with(".json"))
+      return error(Code::kInvalid,
+                   fmt::format("{}: is no JSON (it has no NaN and no Infinity: give those in a .npy file)", path));
     if (dtype != DType::kString)
       return error(
           Code::kInvalid,
@@ -160,6 +168,26 @@ Result<Tensor> read_input(const OnnxProgram::Port& port, std::string_view text, 
 }
 
 }  // namespace
+
+Result<Shape> parse_shape(std::string_view text) {
+  const auto refuse = [&] {
+    return error(Code::kInvalid, fmt::format("{:.60}: a shape is numbers with x between them, as 1x3x224x224", text));
+  };
+  std::vector<int64_t> dims;
+  std::string_view rest = text;
+  do {
+    int64_t dim = 0;
+    const auto [end, failure] = std::from_chars(rest.data(), rest.data() + rest.size(), dim);
+    if (failure != std::errc() || dim < 0) return refuse();
+    rest.remove_prefix(static_cast<size_t>(end - rest.data()));
+    dims.push_back(dim);
+    if (rest.empty()) break;
+    if (rest[0] != 'x') return refuse();
+    rest.remove_prefix(1);
+  } while (true);
+  if (dims.size() > kRankMax) return error(Code::kUnsupported, fmt::format("more than {} dims", kRankMax));
+  return Shape(dims);
+}
 
 Result<AnyValue> network_input(const OnnxProgram::Port& port, std::string_view text, uint64_t seed, std::string* note) {
   auto tensor = read_input(port, text, seed, note).context(fmt::format("input {}", port.name));

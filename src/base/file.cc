@@ -152,6 +152,14 @@ void MappedFile::release(Bytes part) const {
     release(static_cast<size_t>(part.data() - data_), part.size());
 }
 
+void release_mapped(Bytes part) {
+  if (part.empty() || mapped_file_at(part.data()) == nullptr || mapped_file_at(&part.back()) == nullptr) return;
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<uintptr_t>(part.data()), end = begin + part.size();
+  const uintptr_t first = (begin + page - 1) / page * page, last = end / page * page;
+  if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+}
+
 Result<std::string> read_file(const std::filesystem::path& path, uint64_t bytes_max) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (file.fd < 0) return file_error(path, "cannot be opened", errno);

@@ -40,6 +40,9 @@ class MappedFile {
   std::filesystem::path path_;
 };
 
+// MappedFile::release of whichever file's mapping this lies in; nothing if it lies in none.
+void release_mapped(Bytes part);
+
 // The path of the mapped file that this address lies in; null if there is none. Async-signal-safe.
 const char* mapped_file_at(const void* address) noexcept;
 

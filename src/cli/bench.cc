@@ -25,6 +25,8 @@ constexpr const char* kFooter = R"(Examples:
   bolide bench model.gguf --prompt 0 --generate 64 --batch 16 --depth 512
   bolide bench model.gguf --threads 1 --json > result.json
   bolide bench network.onnx --shape x=1x3x224x224
+  bolide bench bert.onnx --dim batch=1 --dim sequence=128
+  bolide bench bert.onnx --first-calls sequence=17:384     do new shapes stall?
   bolide bench --machine                                   the roofs alone)";
 
 struct BenchFlags {
@@ -33,7 +35,10 @@ struct BenchFlags {
   int32_t prompt = 512, generate = 128, batch = 1, depth = 0, repeat = 5;
   bool machine = false, json = false, no_roofs = false;
   std::vector<std::string> shapes;  // of an ONNX model's inputs
+  std::vector<std::string> dims;    // and sizes of the dims they leave open
   std::vector<std::string> inputs;  // their values; those that are not given are random
+  std::vector<std::string> buckets;
+  std::string first_calls;
   bool repeat_given = false;
 };
 
@@ -48,6 +53,10 @@ constexpr Option<BenchFlags> kBenchOptions[] = {
     {"repeat", &BenchFlags::repeat, {.min = 1, .max = 1000}, "measured runs after one that is not counted"},
     {"machine", &BenchFlags::machine, {}, "measure this machine's roofs and end"},
     {"no_roofs", &BenchFlags::no_roofs, {}, "do not measure the roofs (saves some seconds)"},
+    {"first_calls",
+     &BenchFlags::first_calls,
+     {},
+     "ONNX: NAME=LOW:HIGH: every size of this open dim once, in random order: does a new shape stall?"},
     {"json", &BenchFlags::json, {}, "one JSON object on standard output"},
 };
 
@@ -229,7 +238,8 @@ void print_text(const BenchFlags& flags, const Model& model, const Measured& m, 
 }
 
 Result<> bench(const BenchFlags& flags, const Version& version) {
-  BOLIDE_TRY(ModelOptions options, to_model_options(flags.model));
+  const bool network = !flags.machine && is_network(flags.path);  // which has options of its own
+  BOLIDE_TRY(ModelOptions options, to_model_options(network ? ModelConfigFlags() : flags.model));
   if (flags.machine) {
     BOLIDE_TRY(const auto device, make_device(options));
     Workers workers(device->info().threads);
@@ -242,14 +252,22 @@ Result<> bench(const BenchFlags& flags, const Version& version) {
     return bench_network({.path = flags.path,
                           .inputs = flags.inputs,
                           .shapes = flags.shapes,
+                          .dims = flags.dims,
+                          .ranges = {},
+                          .buckets = flags.buckets,
                           .output = {},
                           .threads = flags.model.threads,
                           .batch = flags.batch,
                           .repeat = flags.repeat_given ? flags.repeat : 0,
+                          .first_calls = flags.first_calls,
                           .skip_passes = flags.model.skip_passes,
+                          .device = flags.model.device,
+                          .cuda_libs = flags.model.cuda_libs,
+                          .dtype = flags.model.dtype,
+                          .isa = flags.model.isa,
                           .json = flags.json});
-  if (!flags.shapes.empty() || !flags.inputs.empty())
-    return error(Code::kInvalid, "--shape and --input are for ONNX models");
+  if (!flags.shapes.empty() || !flags.inputs.empty() || !flags.dims.empty() || !flags.first_calls.empty())
+    return error(Code::kInvalid, "--shape, --dim, --input and --first-calls are for ONNX models");
   options.sequences = flags.batch;
   BOLIDE_TRY(size_context({flags.prompt, flags.generate, flags.batch, flags.depth, 1}, &options));
   BOLIDE_TRY(Model model, open_with_progress(flags.path, options));
@@ -275,6 +293,14 @@ void add_bench(CLI::App& app, Outcome& outcome, const Version& version) {
   const auto bench_options = bind_options(*flags, kBenchOptions);
   add_options(*command, bench_options);
   command->add_option("--shape", flags->shapes, "ONNX: NAME=1x3x224x224 for inputs of other sizes (may be repeated)")
+      ->allow_extra_args(false);
+  command->add_option("--dim", flags->dims, "ONNX: NAME=N for a dim that the inputs leave open (may be repeated)")
+      ->allow_extra_args(false);
+  command
+      ->add_option(
+          "--bucket", flags->buckets,
+          "ONNX: NAME=SIZE,SIZE,...: an open dim is filled up with zeros to the next size, and outputs are cut "
+          "back: for models that a mask tells what is there (may be repeated)")
       ->allow_extra_args(false);
   command->add_option("--input", flags->inputs, "ONNX: NAME=VALUE as run takes it (may be repeated); others are random")
       ->allow_extra_args(false);

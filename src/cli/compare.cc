@@ -6,6 +6,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "base/utf8.h"
 #include "cli/cli.h"
 #include "cli/flags.h"
 #include "cli/network.h"
@@ -28,14 +29,25 @@ constexpr size_t kShownMax = 20;  // nodes in text
 
 struct CompareFlags {
   std::string path, against;
-  std::vector<std::string> inputs, shapes;
+  std::vector<std::string> inputs, shapes, dims;
   int32_t threads = 0, seed = 0;
+  std::string device = "cpu", cuda_libs, dtype = "auto", isa;
   bool json = false;
 };
 
 constexpr Option<CompareFlags> kOptions[] = {
     {"against", &CompareFlags::against, {}, "the .onnx file to compare with; empty: MODEL itself without graph passes"},
     {"threads", &CompareFlags::threads, {.min = 0, .max = 1024}, "threads; 0: the cores this cgroup may use"},
+    {"device", &CompareFlags::device, {}, "where MODEL runs: auto, cpu, cuda or cuda:N; the other one runs on the CPU"},
+    {"cuda_libs", &CompareFlags::cuda_libs, {}, "folder in which cuBLASLt is looked for first"},
+    {"dtype",
+     &CompareFlags::dtype,
+     {.choices = "auto|f32|bf16|f16"},
+     "what products of f32 are multiplied in, by MODEL, not by what it is compared with"},
+    {"isa",
+     &CompareFlags::isa,
+     {.choices = "|scalar|avx2|avx512|vnni|amx"},
+     "MODEL uses no instruction set above this one; empty: the best there is"},
     {"seed", &CompareFlags::seed, {.min = 0}, "of random inputs"},
     {"json", &CompareFlags::json, {}, "one JSON object on standard output, with all nodes"},
 };
@@ -68,37 +80,41 @@ std::string difference_text(const ValueDifference& d) {
 }
 
 void print_text(const NetworkComparison& comparison, const std::string& against) {
-  fmt::print("against {}\n", against);
+  fmt::print("against {}\n", printable(against));
   for (const ComparedValue& output : comparison.outputs)
-    fmt::print("{} {}: {}\n", output.name, output.type, difference_text(output.difference));
+    fmt::print("{} {}: {}\n", printable(output.name), output.type, difference_text(output.difference));
   std::vector<const ComparedValue*> worst;
   for (const ComparedValue& node : comparison.nodes)
     if (differs(node)) worst.push_back(&node);
   fmt::print("{} values of nodes were compared, {} differ; {} nodes are only in the first, {} only in the second\n",
              comparison.nodes.size(), worst.size(), comparison.nodes_only_here, comparison.nodes_only_there);
   if (!worst.empty()) {
-    fmt::print("the first: {} ({}), {}\n", worst[0]->name, worst[0]->op, difference_text(worst[0]->difference));
+    fmt::print("the first: {} ({}), {}\n", printable(worst[0]->name), worst[0]->op,
+               difference_text(worst[0]->difference));
     std::stable_sort(worst.begin(), worst.end(),
                      [](const auto* a, const auto* b) { return badness(*a) > badness(*b); });
     worst.resize(std::min(worst.size(), kShownMax));
     Table table({{"node"}, {"operator"}, {"type"}, {"difference"}, {"us", 1}, {"reference_us", 1}});
     for (const ComparedValue* node : worst)
       table.add({node->name, node->op, node->type, difference_text(node->difference), node->us, node->reference_us});
-    fmt::print("{}", table.to_text());
+    fmt::print("{}", printable(table.to_text(), true));
   }
   fmt::print("{:.2f} ms, {:.2f} ms the other\n", comparison.ms, comparison.reference_ms);
 }
 
 Result<> compare(const CompareFlags& flags) {
-  BOLIDE_TRY(NetworkSession network, NetworkSession::open(flags.path, {.threads = flags.threads}));
+  NetworkFlags given;
+  given.path = flags.path, given.inputs = flags.inputs, given.shapes = flags.shapes, given.dims = flags.dims;
+  given.seed = static_cast<uint64_t>(flags.seed);
+  given.device = flags.device, given.cuda_libs = flags.cuda_libs;
+  given.threads = flags.threads, given.dtype = flags.dtype, given.isa = flags.isa;
+  BOLIDE_TRY(const NetworkSettings settings, network_settings(given));
+  BOLIDE_TRY(NetworkSession network, NetworkSession::open(flags.path, settings));
   const auto open_reference = [&]() -> Result<NetworkSession> {
     if (!flags.against.empty()) return NetworkSession::open(flags.against, {.threads = flags.threads});
     return NetworkSession::open(flags.path, {.threads = 1, .prepare = false, .skip_passes = {"all"}});
   };
   BOLIDE_TRY(NetworkSession reference, open_reference());
-  NetworkFlags given;
-  given.path = flags.path, given.inputs = flags.inputs, given.shapes = flags.shapes;
-  given.seed = static_cast<uint64_t>(flags.seed);
   BOLIDE_TRY(const std::vector<AnyValue> inputs, network_inputs(network, given, true));
   BOLIDE_TRY(const NetworkComparison comparison, compare_networks(network, reference, inputs));
   const std::string against = flags.against.empty() ? "itself without graph passes, on one thread" : flags.against;
@@ -134,6 +150,8 @@ void add_compare(CLI::App& app, Outcome& outcome) {
                    "NAME=FILE.npy, .npz, .json, .jpg or .png, a list or random (may be repeated)")
       ->allow_extra_args(false);
   command->add_option("--shape", flags->shapes, "NAME=1x3x224x224 for random inputs (may be repeated)")
+      ->allow_extra_args(false);
+  command->add_option("--dim", flags->dims, "NAME=N for a dim that the inputs leave open (may be repeated)")
       ->allow_extra_args(false);
   command->callback([flags, &outcome] {
     const auto done = compare(*flags);

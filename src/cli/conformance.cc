@@ -1,6 +1,7 @@
 // bolide conformance: the ONNX backend tests, by op and by opset.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -21,6 +22,7 @@ constexpr const char* kFooter = R"(Examples:
 
 struct ConformanceFlags {
   std::string suite, filter, exclusions, skip_passes;
+  std::string device = "cpu", cuda_libs;
   int32_t threads = 0;
   bool json = false;
 };
@@ -32,6 +34,8 @@ constexpr Option<ConformanceFlags> kOptions[] = {
      &ConformanceFlags::skip_passes,
      {},
      "passes to leave out, with commas between them; all: every one"},
+    {"device", &ConformanceFlags::device, {}, "where nodes run that it has kernels for: cpu, cuda or cuda:N"},
+    {"cuda_libs", &ConformanceFlags::cuda_libs, {}, "folder in which cuBLASLt is looked for first"},
     {"threads", &ConformanceFlags::threads, {.min = 0, .max = 1024}, "threads; 0: the cores this cgroup may use"},
     {"json", &ConformanceFlags::json, {}, "one JSON object on standard output"},
 };
@@ -54,12 +58,21 @@ constexpr std::string_view kOutcomes[] = {"passed", "failed", "excluded"};
 Result<int> conformance(const ConformanceFlags& flags) {
   BOLIDE_TRY(const auto device, make_cpu_device(flags.threads, std::nullopt));
   BOLIDE_TRY(const auto stream, device->make_stream());
+  ModelConfigFlags where;
+  where.device = flags.device, where.cuda_libs = flags.cuda_libs, where.threads = flags.threads;
+  BOLIDE_TRY(const ModelOptions chosen, to_model_options(where));
+  std::unique_ptr<Device> gpu;
+  if (chosen.device == DeviceKind::kCuda) {
+    BOLIDE_TRY(gpu, make_device(chosen));
+  }
   ProgressLine line;
   const auto progress = [&](size_t done, size_t all) { line.show(fmt::format("{} of {} cases", done, all)); };
   BOLIDE_TRY(const auto cases,
-             run_conformance(flags.suite, {flags.filter, flags.exclusions, split_names(flags.skip_passes)},
+             run_conformance(flags.suite, {flags.filter, flags.exclusions, split_names(flags.skip_passes), gpu.get()},
                              stream->workers(), progress));
   line.clear();
+  if (cases.empty())
+    return error(Code::kNotFound, fmt::format("--filter {:.100}: no case's name has it", flags.filter));
   Count sum;
   std::map<std::string, Count> by_op;
   std::map<int64_t, Count> by_opset;
@@ -78,6 +91,7 @@ Result<int> conformance(const ConformanceFlags& flags) {
                               {"opset", one.opset},
                               {"outcome", kOutcomes[static_cast<size_t>(one.outcome)]},
                               {"why", one.why},
+                              {"gpu_nodes", one.on_gpu},
                               {"ms", one.seconds * 1e3}});
     std::cout << out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << std::endl;
   } else {
@@ -86,6 +100,9 @@ Result<int> conformance(const ConformanceFlags& flags) {
         fmt::print("{} {}/{}: {}\n", one.outcome == CaseOutcome::kFailed ? "FAIL" : "excl", one.kind, one.name,
                    one.why);
     fmt::print("{} of {} cases pass, {} fail, {} are excluded\n", sum.passed, sum.total(), sum.failed, sum.excluded);
+    if (gpu != nullptr)
+      fmt::print("{} of them have nodes on the GPU\n",
+                 std::ranges::count_if(cases, [](const ConformanceCase& one) { return one.on_gpu > 0; }));
   }
   return sum.failed == 0 ? 0 : 1;
 }

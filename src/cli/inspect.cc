@@ -26,15 +26,17 @@ constexpr const char* kFooter = R"(Examples:
   bolide inspect model.gguf                     what is in the file
   bolide inspect model.gguf --graph             the graph before and after each pass
   bolide inspect model.gguf --plan --tokens-in-step 512
+  bolide inspect network.onnx --plan --dim batch=8
   bolide inspect model.gguf --tokens "Hello world"
   bolide inspect model.gguf --template)";
 
 struct InspectFlags {
   ModelConfigFlags model;
   std::string path, tokens, template_file;
-  std::vector<std::string> template_args;
+  std::vector<std::string> template_args, shapes, dims;
   int32_t tokens_in_step = 1;
   bool graph = false, plan = false, tensors = false, chat = false, knobs = false, options = false, full = false;
+  bool json = false;
 };
 
 constexpr Option<InspectFlags> kInspectOptions[] = {
@@ -267,11 +269,21 @@ Result<> inspect(const CLI::App& app, const InspectFlags& flags) {
   if (is_network(flags.path))
     return inspect_network({.path = flags.path,
                             .inputs = {},
-                            .shapes = {},
+                            .shapes = flags.shapes,
+                            .dims = flags.dims,
+                            .ranges = {},
+                            .buckets = {},
                             .output = {},
+                            .threads = flags.model.threads,
                             .skip_passes = flags.model.skip_passes,
+                            .device = flags.model.device,
+                            .cuda_libs = flags.model.cuda_libs,
+                            .dtype = flags.model.dtype,
+                            .isa = flags.model.isa,
                             .graph = flags.graph,
-                            .json = false});
+                            .plan = flags.plan,
+                            .json = flags.json});
+  if (flags.json) return error(Code::kInvalid, "--json is for ONNX models");
   BOLIDE_TRY(const ModelOptions options, to_model_options(flags.model));
   if (is_engine(flags.path)) {
     BOLIDE_TRY(const Prepared engine, read_engine(flags.path, options));
@@ -300,6 +312,13 @@ void add_inspect(CLI::App& app, Outcome& outcome) {
                       "with --template: this Jinja file instead of the model's (run has a flag of the same name)");
   command->add_option("--template-arg", flags->template_args, "with --template: KEY=VALUE (may be repeated)")
       ->allow_extra_args(false);
+  command->add_option("--shape", flags->shapes, "ONNX, with --plan: NAME=1x3x224x224 (may be repeated)")
+      ->allow_extra_args(false);
+  command
+      ->add_option("--dim", flags->dims,
+                   "ONNX, with --plan: NAME=N for a dim that the inputs leave open (may be repeated)")
+      ->allow_extra_args(false);
+  command->add_flag("--json", flags->json, "ONNX: one JSON object on standard output");
   command->add_flag("--knobs", flags->knobs, "debug settings that the environment may have");
   command->add_flag("--options", flags->options, "the options that models are opened with, with their values");
   const auto model = bind_options(flags->model, kModelOptions);

@@ -1,6 +1,7 @@
 #include "cli/network.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -8,10 +9,12 @@
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "app/model_flags.h"
 #include "app/network.h"
 #include "base/file.h"
+#include "base/utf8.h"
 #include "cli/flags.h"
 #include "formats/npy.h"
 #include "measure/report.h"
@@ -37,13 +40,6 @@ Result<std::pair<size_t, std::string>> split_flag(const NetworkSession& network,
     names += fmt::format("{}{} {}", names.empty() ? "" : ", ", port.name, to_string(port.type));
   return error(Code::kInvalid,
                fmt::format("--{} {:.80}: expected NAME=VALUE with an input of the model: {:.400}", what, flag, names));
-}
-
-std::string shape_text(const AnyValue& value) {
-  if (const Tensor* tensor = value.tensor())
-    return fmt::format("{}{}", to_string(tensor->dtype()), to_string(tensor->shape()));
-  if (const ValueSequence* sequence = value.sequence()) return fmt::format("sequence of {}", sequence->items.size());
-  return "none";
 }
 
 // The first elements, and of numbers the range.
@@ -83,65 +79,102 @@ std::string short_text(const ordered_json& summary) {
   return text;
 }
 
-std::string counts_of(const std::map<std::string, int>& ops) {
-  std::string text;
-  for (const auto& [op, n] : ops) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", n, op);
-  return text;
+// The size that --dim, or else --batch for a first dim, gives a dim that the model leaves open.
+Result<int64_t> size_of(const OnnxDim& dim, bool first, const NetworkFlags& flags) {
+  if (dim.value.has_value()) return *dim.value;
+  for (const std::string& flag : flags.dims) {
+    const size_t equals = flag.find('=');
+    if (equals == std::string::npos || flag.substr(0, equals) != dim.symbol) continue;
+    const auto size = parse_shape(flag.substr(equals + 1));
+    if (!size || size->rank != 1)
+      return error(Code::kInvalid, fmt::format("--dim {:.80}: expected NAME=N with a whole number", flag));
+    return (*size)[0];
+  }
+  return first && flags.batch > 0 ? flags.batch : 1;
 }
 
-std::map<std::string, int> count_ops(const Graph& graph) {
-  std::map<std::string, int> ops;
-  const auto count = [&](const auto& self, const Graph& one) -> void {
-    for (const NodeId id : one.order()) {
-      ++ops[std::string(op_name(one.node(id).op))];
-      for (const Body& body : one.node(id).bodies) self(self, *body.graph);
-    }
-  };
-  count(count, graph);
-  return ops;
-}
-
-// Each pass: how often it fired, how many nodes there are then, and which operators came and went.
-Result<> inspect_passes(OnnxProgram& program, const NetworkFlags& flags) {
-  std::map<std::string, int> before = count_ops(program.graph);
-  const auto total = [](const std::map<std::string, int>& ops) {
-    int sum = 0;
-    for (const auto& [op, n] : ops) sum += n;
-    return sum;
-  };
-  ordered_json list = ordered_json::array();
-  if (!flags.json) fmt::print("{:<26}{:>9}  {} nodes: {}\n", "as built", "", total(before), counts_of(before));
-  const auto show = [&](const PassRecord& record, const Graph& graph) {
-    const std::map<std::string, int> after = count_ops(graph);
-    std::string changes;
-    std::map<std::string, int> change = after;
-    for (const auto& [op, n] : before) change[op] -= n;
-    for (const auto& [op, n] : change)
-      if (n != 0) changes += fmt::format(" {:+d} {}", n, op);
-    if (flags.json)
-      list.push_back({{"pass", record.name},
-                      {"rewrites", record.rewrites},
-                      {"skipped", record.skipped},
-                      {"ms", record.ms},
-                      {"nodes", total(after)}});
-    else
-      fmt::print("{:<26}{:>9}  {} nodes{}\n", record.name,
-                 record.skipped ? std::string("skipped") : fmt::format("{}", record.rewrites), total(after), changes);
-    before = after;
-  };
-  const FunctionRef<void(const PassRecord&, const Graph&)> observer(show);
-  Workers workers(1);
-  BOLIDE_TRY(run_passes(program, workers, split_names(flags.skip_passes), &observer));
-  if (flags.json)
-    std::cout << ordered_json{{"model", flags.path}, {"passes", list}, {"operators", before}}.dump() << std::endl;
-  else
-    fmt::print("{:<26}{:>9}  {} nodes: {}\n", "as run", "", total(before), counts_of(before));
+// Every --dim names a dim of an input.
+Result<> check_dims(const NetworkSession& network, const NetworkFlags& flags) {
+  std::set<std::string> symbols;
+  for (const auto& port : network.inputs())
+    if (port.type.dims.has_value())
+      for (const OnnxDim& dim : *port.type.dims)
+        if (!dim.value.has_value() && !dim.symbol.empty()) symbols.emplace(dim.symbol);
+  for (const std::string& flag : flags.dims)
+    if (!symbols.contains(flag.substr(0, flag.find('='))) || flag.find('=') == std::string::npos)
+      return error(Code::kInvalid,
+                   fmt::format("--dim {:.80}: expected NAME=N with a dim that the inputs leave open: {}", flag,
+                               symbols.empty() ? "there is none" : fmt::format("{}", fmt::join(symbols, ", "))));
   return {};
 }
 
 }  // namespace
 
+std::string shape_text(const AnyValue& value) {
+  if (const Tensor* tensor = value.tensor())
+    return fmt::format("{}{}", to_string(tensor->dtype()), to_string(tensor->shape()));
+  if (const ValueSequence* sequence = value.sequence()) return fmt::format("sequence of {}", sequence->items.size());
+  return "none";
+}
+
+Result<NetworkSettings> network_settings(const NetworkFlags& flags) {
+  NetworkSettings settings{.threads = flags.threads, .skip_passes = split_names(flags.skip_passes)};
+  ModelConfigFlags where;
+  where.device = flags.device, where.cuda_libs = flags.cuda_libs;
+  BOLIDE_TRY(const ModelOptions options, to_model_options(where));
+  settings.device = options.device, settings.cuda = options.cuda;
+  const bool on_gpu = options.device == DeviceKind::kCuda;
+  if (flags.dtype == "bf16")
+    settings.compute = DType::kBF16;
+  else if (flags.dtype == "f16" && on_gpu)
+    settings.compute = DType::kF16;
+  else if (flags.dtype != "auto" && flags.dtype != "f32")
+    return error(
+        Code::kInvalid,
+        fmt::format("--dtype {}: an ONNX model is computed in f32 or bf16, on a GPU also in f16", flags.dtype));
+  if (!flags.isa.empty()) {
+    BOLIDE_TRY(settings.isa, parse_isa(flags.isa));
+  }
+  return settings;
+}
+
+std::string shortened(std::string_view name) {
+  constexpr size_t kMost = 56;
+  if (name.size() <= kMost) return std::string(name);
+  return "..." + std::string(name.substr(name.size() - kMost + 3));
+}
+
+Result<NetworkSession> open_network(const NetworkFlags& flags) {
+  BOLIDE_TRY(const NetworkSettings settings, network_settings(flags));
+  BOLIDE_TRY(NetworkSession network, NetworkSession::open(flags.path, settings));
+  BOLIDE_TRY(check_dims(network, flags));
+  std::vector<DimBuckets> buckets;
+  for (const std::string& flag : flags.buckets) {
+    BOLIDE_TRY(auto one, parse_dim_buckets(flag, network.inputs()));
+    buckets.push_back(std::move(one));
+  }
+  network.set_buckets(std::move(buckets));
+  if (flags.ranges.empty()) return network;
+  std::vector<ShapeRange> ranges;
+  for (const std::string& flag : flags.ranges) {
+    BOLIDE_TRY(auto range, parse_shape_range(flag, network.inputs()));
+    ranges.push_back(std::move(range));
+  }
+  for (const auto which : {&ShapeRange::max, &ShapeRange::opt}) {
+    NetworkFlags warm = flags;
+    warm.inputs.clear(), warm.shapes.clear();
+    for (const ShapeRange& range : ranges)
+      warm.shapes.push_back(fmt::format("{}={}", range.input, fmt::join(range.*which, "x")));
+    BOLIDE_TRY(std::vector<AnyValue> values, network_inputs(network, warm, true));
+    if (auto ran = network.run(std::move(values)); !ran)
+      return std::move(ran).error().context("--profile-shape, warming up with random inputs");
+  }
+  network.set_ranges(std::move(ranges));
+  return network;
+}
+
 Result<std::vector<AnyValue>> network_inputs(const NetworkSession& network, const NetworkFlags& flags, bool fill) {
+  BOLIDE_TRY(check_dims(network, flags));
   const auto& ports = network.inputs();
   std::vector<AnyValue> values(ports.size());
   std::vector<std::string> shapes(ports.size());
@@ -153,7 +186,8 @@ Result<std::vector<AnyValue>> network_inputs(const NetworkSession& network, cons
     BOLIDE_TRY(const auto named, split_flag(network, flag, "input"));
     std::string note;
     BOLIDE_TRY(values[named.first], network_input(ports[named.first], named.second, flags.seed + named.first, &note));
-    if (!note.empty()) fmt::print(stderr, "input {}: {}\n", ports[named.first].name, note);
+    if (!note.empty())
+      fmt::print(stderr, "input {}\n", printable(fmt::format("{}: {}", ports[named.first].name, note)));
   }
   for (size_t i = 0; i < ports.size(); ++i) {
     if (values[i].has_value()) continue;
@@ -166,8 +200,7 @@ Result<std::vector<AnyValue>> network_inputs(const NetworkSession& network, cons
     } else if (ports[i].type.dims.has_value() && !ports[i].type.dims->empty()) {
       std::string shape;
       for (size_t d = 0; d < ports[i].type.dims->size(); ++d) {
-        const OnnxDim& dim = (*ports[i].type.dims)[d];
-        const int64_t size = dim.value.value_or(d == 0 && flags.batch > 0 ? flags.batch : 1);
+        BOLIDE_TRY(const int64_t size, size_of((*ports[i].type.dims)[d], d == 0, flags));
         shape += fmt::format("{}{}", shape.empty() ? "" : "x", size);
       }
       text += ":" + shape;
@@ -181,8 +214,7 @@ Result<> run_network(const NetworkFlags& flags) {
   if (!flags.output.empty() && !flags.output.ends_with(".npz"))
     return error(Code::kInvalid, fmt::format("--output {}: expected a name that ends in .npz", flags.output));
   if (!flags.output.empty()) BOLIDE_TRY(check_output_file(flags.output));
-  BOLIDE_TRY(NetworkSession network, NetworkSession::open(flags.path, {.threads = flags.threads,
-                                                                       .skip_passes = split_names(flags.skip_passes)}));
+  BOLIDE_TRY(NetworkSession network, open_network(flags));
   BOLIDE_TRY(std::vector<AnyValue> inputs, network_inputs(network, flags, false));
   const auto start = std::chrono::steady_clock::now();
   BOLIDE_TRY(const std::vector<AnyValue> outputs, network.run(std::move(inputs)));
@@ -209,19 +241,19 @@ Result<> run_network(const NetworkFlags& flags) {
     return {};
   }
   for (size_t i = 0; i < outputs.size(); ++i)
-    fmt::print("{} {}: {}\n", network.outputs()[i].name, shape_text(outputs[i]),
-               short_text(out["outputs"][network.outputs()[i].name]));
+    fmt::print("{} {}: {}\n", printable(network.outputs()[i].name), shape_text(outputs[i]),
+               printable(short_text(out["outputs"][network.outputs()[i].name])));
   fmt::print(stderr, "{:.2f} ms; load {:.1f} ms\n", ms, network.load_ms());
   return {};
 }
 
 Result<> bench_network(const NetworkFlags& flags) {
-  BOLIDE_TRY(NetworkSession network, NetworkSession::open(flags.path, {.threads = flags.threads,
-                                                                       .skip_passes = split_names(flags.skip_passes)}));
+  if (!flags.first_calls.empty()) return bench_first_calls(flags);
+  BOLIDE_TRY(NetworkSession network, open_network(flags));
   BOLIDE_TRY(const std::vector<AnyValue> inputs, network_inputs(network, flags, true));
   constexpr int kRepeat = 50;
   const int repeat = flags.repeat > 0 ? flags.repeat : kRepeat;
-  std::vector<double> ms;
+  std::vector<double> ms, device_ms;
   double first_ms = 0;
   ProgressLine line;
   for (int i = -2; i < repeat; ++i) {
@@ -231,6 +263,8 @@ Result<> bench_network(const NetworkFlags& flags) {
     const double took = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
     if (i == -2) first_ms = took;
     if (i >= 0) ms.push_back(took);
+    if (const DeviceNetwork* gpu = network.on_gpu(); i >= 0 && gpu != nullptr)
+      device_ms.push_back(gpu->device_seconds() * 1e3);
   }
   line.clear();
   const Stat stat = summarise(ms);
@@ -240,123 +274,41 @@ Result<> bench_network(const NetworkFlags& flags) {
   if (flags.json) {
     ordered_json shapes;
     for (size_t i = 0; i < inputs.size(); ++i) shapes[network.inputs()[i].name] = shape_text(inputs[i]);
-    const ordered_json out = {
-        {"model", flags.path},
-        {"machine", network.device().name},
-        {"threads", network.device().threads},
-        {"isa", to_string(network.device().isa)},
-        {"inputs", shapes},
-        {"latency_ms", {{"median", stat.median}, {"min", stat.min}, {"max", stat.max}, {"p99", p99}}},
-        {"first_ms", first_ms},
-        {"runs", repeat},
-        {"load_ms", network.load_ms()},
-        {"peak_memory_bytes", peak},
-        {"activation_bytes", network.pool().bytes_in_use_max()}};
+    ordered_json out = {{"model", flags.path},
+                        {"machine", network.device().name},
+                        {"threads", network.device().threads},
+                        {"isa", to_string(network.device().isa)},
+                        {"inputs", shapes},
+                        {"latency_ms", {{"median", stat.median}, {"min", stat.min}, {"max", stat.max}, {"p99", p99}}},
+                        {"first_ms", first_ms},
+                        {"runs", repeat},
+                        {"load_ms", network.load_ms()},
+                        {"peak_memory_bytes", peak},
+                        {"activation_bytes", network.pool().bytes_in_use_max()}};
+    if (const DeviceNetwork* gpu = network.on_gpu(); gpu != nullptr)
+      out["gpu"] = {{"dtype", to_string(network.shared_model()->settings().compute)},
+                    {"device_ms", {{"median", summarise(device_ms).median}, {"min", summarise(device_ms).min}}},
+                    {"captured", gpu->was_captured()},
+                    {"constant_bytes", gpu->constant_bytes()},
+                    {"activation_bytes", gpu->activation_bytes()}};
     std::cout << out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << std::endl;
     return {};
   }
   fmt::print("{}, {} threads, {}\n", network.device().name, network.device().threads, to_string(network.device().isa));
   for (size_t i = 0; i < inputs.size(); ++i)
-    fmt::print("{:<14}{} {}\n", i == 0 ? "inputs" : "", network.inputs()[i].name, shape_text(inputs[i]));
+    fmt::print("{:<14}{} {}\n", i == 0 ? "inputs" : "", printable(network.inputs()[i].name), shape_text(inputs[i]));
   fmt::print("{:<14}median {:.3f} ms, min {:.3f}, max {:.3f}, p99 {:.3f} of {} runs; first {:.3f}\n", "latency",
              stat.median, stat.min, stat.max, p99, repeat, first_ms);
+  if (const DeviceNetwork* gpu = network.on_gpu(); gpu != nullptr)
+    fmt::print("{:<14}median {:.3f} ms on the GPU without copies in and out{}; {} of constants as {}, {} of values\n",
+               "", summarise(device_ms).median, gpu->was_captured() ? ", captured" : "",
+               format_bytes(static_cast<int64_t>(gpu->constant_bytes())),
+               to_string(network.shared_model()->settings().compute),
+               format_bytes(static_cast<int64_t>(gpu->activation_bytes())));
   fmt::print("{:<14}{:.1f} ms\n", "load", network.load_ms());
   if (peak > 0)
     fmt::print("{:<14}{}, activations {}\n", "peak memory", format_bytes(peak),
                format_bytes(static_cast<int64_t>(network.pool().bytes_in_use_max())));
-  return {};
-}
-
-Result<> profile_network(const NetworkFlags& flags) {
-  BOLIDE_TRY(NetworkSession network, NetworkSession::open(flags.path, {.threads = flags.threads,
-                                                                       .skip_passes = split_names(flags.skip_passes)}));
-  BOLIDE_TRY(const std::vector<AnyValue> inputs, network_inputs(network, flags, true));
-  struct Row {
-    std::string op, shape;
-    double seconds = 0;
-    int count = 0;
-  };
-  std::map<std::string, Row> rows;
-  std::vector<std::string> order;
-  const auto see = [&](const Graph& graph, NodeId id, std::span<const AnyValue* const>, std::span<const AnyValue> out,
-                       double seconds) {
-    const Node& node = graph.node(id);
-    if (!node.bodies.empty()) seconds = 0;  // its bodies' nodes have their own
-    const std::string key(flags.by == "node" ? node.name : std::string(op_name(node.op)));
-    const auto [it, fresh] = rows.try_emplace(key);
-    if (fresh) order.push_back(key);
-    it->second.op = op_name(node.op);
-    if (!out.empty()) it->second.shape = shape_text(out[0]);
-    it->second.seconds += seconds, ++it->second.count;
-  };
-  const GeneralObserver observer(see);
-  BOLIDE_TRY(network.run(inputs));
-  constexpr int kRepeat = 3;
-  const int repeat = flags.repeat > 0 ? flags.repeat : kRepeat;
-  const auto start = std::chrono::steady_clock::now();
-  for (int i = 0; i < repeat; ++i) BOLIDE_TRY(network.run(inputs, &observer));
-  const double wall = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / repeat;
-  double total = 0;
-  for (const auto& [key, row] : rows) total += row.seconds / repeat;
-  if (flags.by != "node")
-    std::stable_sort(order.begin(), order.end(),
-                     [&](const auto& a, const auto& b) { return rows[a].seconds > rows[b].seconds; });
-  const bool by_node = flags.by == "node";
-  Table table(by_node ? std::vector<Table::Column>{{"node"}, {"operator"}, {"output"}, {"us", 1}, {"share_percent", 1}}
-                      : std::vector<Table::Column>{{"operator"}, {"count", 0}, {"us", 1}, {"share_percent", 1}});
-  for (const std::string& key : order) {
-    const Row& row = rows[key];
-    const double us = row.seconds / repeat * 1e6, share = total > 0 ? row.seconds / repeat / total * 100 : 0;
-    if (by_node)
-      table.add({key, row.op, row.shape, us, share});
-    else
-      table.add({key, static_cast<double>(row.count / repeat), us, share});
-  }
-  if (flags.json) {
-    const ordered_json out = {{"model", flags.path},
-                              {"wall_us", wall * 1e6},
-                              {fmt::format("by_{}", flags.by), ordered_json::parse(table.to_json())}};
-    std::cout << out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << std::endl;
-    return {};
-  }
-  fmt::print("one run: {:.1f} us, {:.1f} us of it in kernels\n{}", wall * 1e6, total * 1e6, table.to_text());
-  return {};
-}
-
-Result<> inspect_network(const NetworkFlags& flags) {
-  BOLIDE_TRY(OnnxProgram program, open_onnx(flags.path));
-  if (flags.graph) return inspect_passes(program, flags);
-  std::map<std::string, int> ops;
-  size_t constants = 0, nodes = 0;
-  const auto count = [&](const auto& self, const Graph& graph) -> void {
-    for (const NodeId id : graph.order()) {
-      ++ops[std::string(op_name(graph.node(id).op))], ++nodes;
-      for (const Body& body : graph.node(id).bodies) self(self, *body.graph);
-    }
-    for (size_t i = 0; i < graph.value_count(); ++i)
-      if (const Value& value = graph.value(static_cast<ValueId>(i));
-          value.kind == ValueKind::kConstant && value.constant->tensor() != nullptr)
-        constants += value.constant->tensor()->bytes();
-  };
-  count(count, program.graph);
-  if (flags.json) {
-    ordered_json out = {
-        {"model", flags.path}, {"producer", program.producer}, {"nodes", nodes}, {"constant_bytes", constants}};
-    for (const auto& [domain, version] : program.opsets) out["opsets"][domain.empty() ? "ai.onnx" : domain] = version;
-    for (const auto& port : program.inputs) out["inputs"][port.name] = to_string(port.type);
-    for (const auto& port : program.outputs) out["outputs"][port.name] = to_string(port.type);
-    for (const auto& [op, n] : ops) out["operators"][op] = n;
-    std::cout << out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << std::endl;
-    return {};
-  }
-  fmt::print("{}: ONNX", flags.path);
-  for (const auto& [domain, version] : program.opsets)
-    fmt::print(", {} {}", domain.empty() ? "ai.onnx" : domain, version);
-  if (!program.producer.empty()) fmt::print(", by {:.60}", program.producer);
-  fmt::print("\n{} nodes, {} of constants\n", nodes, format_bytes(static_cast<int64_t>(constants)));
-  for (const auto& port : program.inputs) fmt::print("input   {} {}\n", port.name, to_string(port.type));
-  for (const auto& port : program.outputs) fmt::print("output  {} {}\n", port.name, to_string(port.type));
-  for (const auto& [op, n] : ops) fmt::print("{:>6}  {}\n", n, op);
   return {};
 }
 

@@ -10,11 +10,13 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "app/network.h"
 #include "app/workload.h"
 #include "base/file.h"
 #include "cli/cli.h"
 #include "cli/device_report.h"
 #include "cli/flags.h"
+#include "cli/network.h"
 #include "cli/profile_report.h"
 #include "measure/gpu.h"
 #include "measure/machine.h"
@@ -27,6 +29,7 @@ namespace {
 constexpr const char* kFooter = R"(Examples:
   bolide profile model.gguf                          a prompt of 512 tokens and 32 decode steps
   bolide profile model.gguf --prompt 0 --by operator
+  bolide profile network.onnx --shape x=1x3x224x224 --by node
   bolide profile model.gguf --trace trace.json       open it in a Chrome trace viewer
   bolide profile model.gguf --device cuda --by kernel    also registers, shared memory, occupancy
 On a GPU a row's time is between two marks in the stream: no kernel overlaps its neighbours then, so rows may add up to
@@ -35,6 +38,7 @@ more than the step takes, which is timed by itself as it runs in production.)";
 struct ProfileFlags {
   ModelConfigFlags model;
   std::string path, trace, by = "step";
+  std::vector<std::string> inputs, shapes, dims;  // of an ONNX model
   int32_t prompt = 512, generate = 32, batch = 1, depth = 0, repeat = 3;
   bool json = false;
 };
@@ -45,7 +49,7 @@ constexpr Option<ProfileFlags> kProfileOptions[] = {
     {"batch", &ProfileFlags::batch, {.unit = "sequences", .min = 1, .max = 4096}, "sequences that decode together"},
     {"depth", &ProfileFlags::depth, {.unit = "tokens", .min = 0, .max = 1 << 20}, "tokens in the context beforehand"},
     {"repeat", &ProfileFlags::repeat, {.min = 1, .max = 1000}, "runs; each step's median counts"},
-    {"by", &ProfileFlags::by, {.choices = "step|layer|operator|kernel"}, "what a row of the table is"},
+    {"by", &ProfileFlags::by, {.choices = "step|node|layer|operator|kernel"}, "what a row of the table is"},
     {"trace", &ProfileFlags::trace, {}, "write a Chrome trace of the last run to this file"},
     {"json", &ProfileFlags::json, {}, "one JSON object on standard output"},
 };
@@ -329,7 +333,31 @@ Result<GpuMemoryUse> memory_of(Model& model, const GpuInfo& gpu) {
                       gpu.memory_bytes - static_cast<int64_t>(free)};
 }
 
-Result<> profile(const ProfileFlags& flags, const Version& version) {
+Result<> profile(const ProfileFlags& flags, bool by_given, bool repeat_given, const Version& version) {
+  if (is_network(flags.path)) {
+    if (flags.by == "layer" || (by_given && flags.by == "step"))
+      return error(Code::kInvalid, fmt::format("--by {}: an ONNX model has nodes, operators and kernels", flags.by));
+    return profile_network({.path = flags.path,
+                            .inputs = flags.inputs,
+                            .shapes = flags.shapes,
+                            .dims = flags.dims,
+                            .ranges = {},
+                            .buckets = {},
+                            .output = {},
+                            .threads = flags.model.threads,
+                            .batch = flags.batch,
+                            .repeat = repeat_given ? flags.repeat : 0,
+                            .by = by_given ? flags.by : "operator",
+                            .skip_passes = flags.model.skip_passes,
+                            .device = flags.model.device,
+                            .cuda_libs = flags.model.cuda_libs,
+                            .dtype = flags.model.dtype,
+                            .isa = flags.model.isa,
+                            .json = flags.json});
+  }
+  if (!flags.shapes.empty() || !flags.inputs.empty() || !flags.dims.empty())
+    return error(Code::kInvalid, "--shape, --dim and --input are for ONNX models");
+  if (flags.by == "node") return error(Code::kInvalid, "--by node: is for ONNX models; a language model has steps");
   if (!flags.trace.empty()) BOLIDE_TRY(may_write_trace(flags.trace));
   BOLIDE_TRY(ModelOptions options, to_model_options(flags.model));
   options.sequences = flags.batch;
@@ -380,8 +408,15 @@ void add_profile(CLI::App& app, Outcome& outcome, const Version& version) {
   add_options(*command, own);
   const auto model = bind_options(flags->model, kModelOptions);
   add_options(*command, model, "Model");
-  command->callback([flags, &outcome, &version] {
-    if (const auto done = profile(*flags, version); !done) outcome.code = report(done.error());
+  command->add_option("--shape", flags->shapes, "ONNX: NAME=1x3x224x224 for inputs of other sizes (may be repeated)")
+      ->allow_extra_args(false);
+  command->add_option("--dim", flags->dims, "ONNX: NAME=N for a dim that the inputs leave open (may be repeated)")
+      ->allow_extra_args(false);
+  command->add_option("--input", flags->inputs, "ONNX: NAME=VALUE as run takes it (may be repeated); others are random")
+      ->allow_extra_args(false);
+  command->callback([command, flags, &outcome, &version] {
+    if (const auto done = profile(*flags, given(*command, "by"), given(*command, "repeat"), version); !done)
+      outcome.code = report(done.error());
   });
 }
 

@@ -39,6 +39,7 @@ struct RunFlags {
   std::string path, prompt, system, template_file;
   std::vector<std::string> stop, template_args;
   std::vector<std::string> inputs;  // of an ONNX model
+  std::vector<std::string> ranges, buckets;
   std::string output;
   bool raw = false, json = false;
 };
@@ -306,12 +307,21 @@ Result<> run(const CLI::App& app, const RunFlags& flags) {
     return run_network({.path = flags.path,
                         .inputs = flags.inputs,
                         .shapes = {},
+                        .dims = {},
+                        .ranges = flags.ranges,
+                        .buckets = flags.buckets,
                         .output = flags.output,
                         .threads = flags.model.threads,
                         .skip_passes = flags.model.skip_passes,
+                        .device = flags.model.device,
+                        .cuda_libs = flags.model.cuda_libs,
+                        .dtype = flags.model.dtype,
+                        .isa = flags.model.isa,
                         .json = flags.json});
-  if (app.count("--input") + app.count("--output") > 0)
-    return error(Code::kInvalid, "--input and --output are for ONNX models: a language model takes -p");
+  if (app.count("--input") + app.count("--output") + app.count("--profile-shape") + app.count("--bucket") > 0)
+    return error(Code::kInvalid,
+                 "--input, --output, --profile-shape and --bucket are for ONNX models, files that end in .onnx: a "
+                 "language model takes -p");
   BOLIDE_TRY(const ModelOptions options, to_model_options(flags.model));
   BOLIDE_TRY(check_combination(app, flags));
   // What can be wrong with the request is found before the model is loaded.
@@ -384,6 +394,17 @@ void add_run(CLI::App& app, Outcome& outcome) {
   command->add_option("--output", flags->output, "ONNX: write all outputs to this .npz file")
       ->take_last()
       ->group("ONNX models");
+  command
+      ->add_option(
+          "--bucket", flags->buckets,
+          "ONNX: NAME=SIZE,SIZE,...: an open dim is filled up with zeros to the next size, and outputs are cut "
+          "back: for models that a mask tells what is there (may be repeated)")
+      ->allow_extra_args(false);
+  command
+      ->add_option("--profile-shape", flags->ranges,
+                   "ONNX: NAME=min,opt,max, three shapes: memory is made ready for them, others are refused (may be "
+                   "repeated)")
+      ->allow_extra_args(false);
   const auto sampling = bind_options(flags->sampling, kSamplingOptions);
   add_options(*command, sampling, "Sampling");
   const auto model = bind_options(flags->model, kModelOptions);

@@ -54,7 +54,7 @@ TEST(ZooRuns, EveryNetworkIsImportedAndAnswers) {
     ASSERT_TRUE(model.has_value()) << model.error().text;
     const auto path = folder.path() / "model.onnx";
     ASSERT_TRUE(write_onnx(model->file, path).has_value());
-    auto network = NetworkSession::open(path, {1, {}, {}});
+    auto network = NetworkSession::open(path, {.threads = 1});
     ASSERT_TRUE(network.has_value()) << network.error().text;
     ASSERT_EQ(network->inputs().size(), small.inputs.size());
     std::vector<std::vector<AnyValue>> answers;
@@ -90,6 +90,52 @@ TEST(ZooRuns, EveryNetworkIsImportedAndAnswers) {
         }
     }
   }
+}
+
+// The exporters' shape arithmetic and the inputs' common dims are seen through, so that a layer is some fused ops.
+TEST(ZooRuns, LayersOfTransformersAreReducedToFusedOps) {
+  const test::TemporaryFolder folder;
+  const auto path = folder.path() / "model.onnx";
+  for (const char* name : {"bert-base", "vit-b-16", "whisper-base-encoder"}) {
+    std::vector<size_t> nodes;
+    for (const int64_t layers : {1, 3}) {
+      const bool text = name == std::string_view("bert-base"), image = name == std::string_view("vit-b-16");
+      const auto model = make_zoo_model(
+          name, {.layers = layers, .image = image ? 32 : 0, .frames = image || text ? 0 : 16, .vocab = text ? 40 : 0});
+      ASSERT_TRUE(model.has_value()) << model.error().text;
+      ASSERT_TRUE(write_onnx(model->file, path).has_value());
+      const auto network = NetworkModel::open(path, {.threads = 1});
+      ASSERT_TRUE(network.has_value()) << network.error().text;
+      nodes.push_back((*network)->program().graph.order().size());
+    }
+    EXPECT_LE((nodes[1] - nodes[0]) / 2, 9u) << name;
+  }
+}
+
+TEST(ZooRuns, DimsOfOneNameMayDifferAllTheSame) {
+  const test::TemporaryFolder folder;
+  const auto path = folder.path() / "model.onnx";
+  const auto model = make_zoo_model("minilm-l6", {.layers = 1, .vocab = 40});
+  ASSERT_TRUE(model.has_value());
+  ASSERT_TRUE(write_onnx(model->file, path).has_value());
+  std::vector<std::vector<float>> answers;
+  for (const bool passes : {true, false}) {
+    auto network = NetworkSession::open(
+        path, {.threads = 1, .skip_passes = passes ? std::set<std::string>{} : std::set<std::string>{"all"}});
+    ASSERT_TRUE(network.has_value());
+    std::vector<AnyValue> inputs;
+    for (const char* input : {"[[1, 2, 3], [4, 5, 6]]", "[[1, 1, 0]]", "[[0, 1, 0]]"}) {  // batches of 2, 1 and 1
+      auto value = network_input(network->inputs()[inputs.size()], input, 0);
+      ASSERT_TRUE(value.has_value());
+      inputs.push_back(*std::move(value));
+    }
+    auto outputs = network->run(std::move(inputs));
+    ASSERT_TRUE(outputs.has_value()) << outputs.error().text;
+    const auto values = (*outputs)[0].tensor()->as<float>();
+    answers.emplace_back(values.begin(), values.end());
+  }
+  ASSERT_EQ(answers[0].size(), answers[1].size());
+  for (size_t i = 0; i < answers[0].size(); ++i) EXPECT_NEAR(answers[0][i], answers[1][i], 1e-4);
 }
 
 }  // namespace

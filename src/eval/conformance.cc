@@ -11,6 +11,7 @@
 #include "app/network.h"
 #include "onnx/import.h"
 #include "ops/number.h"
+#include "plan/device_network.h"
 #include "plan/interpreter.h"
 
 namespace bolide {
@@ -36,10 +37,20 @@ std::vector<fs::path> entries(const fs::path& folder) {
   return list;
 }
 
+// No exceptions: a suite may have links that lead nowhere, or to themselves.
+bool is_folder(const fs::path& path) {
+  std::error_code failure;
+  return fs::is_directory(path, failure);
+}
+bool is_there(const fs::path& path) {
+  std::error_code failure;
+  return fs::exists(path, failure);
+}
+
 void find_cases(const fs::path& folder, std::vector<Found>& to) {
   for (const fs::path& path : entries(folder)) {
     const std::string name = path.filename();
-    if (fs::is_directory(path) && fs::exists(path / "model.onnx"))
+    if (is_folder(path) && is_there(path / "model.onnx"))
       to.push_back({{folder.filename(), name, 0, {}, {}, "", 0}, path / "model.onnx", path});
     if (name.starts_with("light_") && path.extension() == ".onnx")
       to.push_back({{folder.filename(), path.stem(), 0, {}, {}, "", 0}, path, {}});
@@ -130,9 +141,22 @@ void note_ops(const Graph& graph, std::set<std::string>& ops) {
   }
 }
 
-Result<> run_set(const Interpreter& interpreter, const OnnxProgram& program, const fs::path& folder,
-                 std::vector<AnyValue> inputs, const std::vector<fs::path>& wanted, Workers& workers) {
-  BOLIDE_TRY(const std::vector<AnyValue> got, interpreter.run(std::move(inputs), workers));
+// Runs a model: on the CPU, or on a GPU, twice there, so that what is captured is checked too.
+struct Runner {
+  const Interpreter& interpreter;
+  DeviceNetwork* gpu = nullptr;
+
+  Result<std::vector<AnyValue>> run(const std::vector<AnyValue>& inputs, Workers& workers) const {
+    if (gpu == nullptr || !DeviceNetwork::can_run(inputs)) return interpreter.run(inputs, workers);
+    constexpr int kRuns = 3;
+    for (int i = 1; i < kRuns; ++i) BOLIDE_TRY(gpu->run(inputs, heap_pool(), nullptr, {}));
+    return gpu->run(inputs, heap_pool(), nullptr, {});
+  }
+};
+
+Result<> run_set(const Runner& runner, const OnnxProgram& program, const fs::path& folder, std::vector<AnyValue> inputs,
+                 const std::vector<fs::path>& wanted, Workers& workers) {
+  BOLIDE_TRY(const std::vector<AnyValue> got, runner.run(inputs, workers));
   if (got.size() < wanted.size())
     return error(Code::kInvalid,
                  fmt::format("{}: {} outputs, expected {}", folder.filename().string(), got.size(), wanted.size()));
@@ -143,7 +167,7 @@ Result<> run_set(const Interpreter& interpreter, const OnnxProgram& program, con
   return {};
 }
 
-Result<> run_case(Found& found, Workers& workers, const std::set<std::string>& skip) {
+Result<> run_case(Found& found, Workers& workers, const std::set<std::string>& skip, Device* device) {
   BOLIDE_TRY(const MappedFile mapped, MappedFile::open(found.model));
   BOLIDE_TRY(const OnnxModel model, OnnxModel::parse(mapped.bytes(), found.of.name));
   for (const OnnxOpset& opset : model.opsets)
@@ -155,15 +179,24 @@ Result<> run_case(Found& found, Workers& workers, const std::set<std::string>& s
   std::set<std::string> ops(named);
   note_ops(program.graph, ops);
   found.of.ops.assign(ops.begin(), ops.end());
-  BOLIDE_TRY(run_passes(program, workers, skip));
-  BOLIDE_TRY(const Interpreter interpreter, Interpreter::make(program.graph));
+  BOLIDE_TRY(run_passes(program, workers, device == nullptr ? skip : without_cpu_passes(skip)));
+  BOLIDE_TRY(const auto cpu, make_cpu_device(1, std::nullopt));
+  const PrepareSettings settings{.device = cpu->info(), .workers = workers};
+  // A GPU's network reads the constants that prepared nodes would drop.
+  BOLIDE_TRY(const Interpreter interpreter, device == nullptr ? Interpreter::make_and_drop(program.graph, settings)
+                                                              : Interpreter::make(program.graph));
+  std::unique_ptr<DeviceNetwork> gpu;
+  if (device != nullptr) {
+    BOLIDE_TRY(gpu, DeviceNetwork::make(program.graph, *device, {.skip_passes = without_cpu_passes(skip)}));
+  }
+  const Runner runner{interpreter, gpu.get()};
   if (found.folder.empty()) {
     BOLIDE_TRY(std::vector<AnyValue> inputs, ramp_of(program));
     const fs::path output = found.model.parent_path() / (found.model.stem().string() + "_output_0.pb");
-    return run_set(interpreter, program, found.folder, std::move(inputs), {output}, workers);
+    return run_set(runner, program, found.folder, std::move(inputs), {output}, workers);
   }
   for (const fs::path& set : entries(found.folder)) {
-    if (!fs::is_directory(set)) continue;
+    if (!is_folder(set)) continue;
     std::vector<AnyValue> inputs;
     for (size_t i = 0; i < program.inputs.size(); ++i) {
       const fs::path file = set / fmt::format("input_{}.pb", i);
@@ -172,8 +205,11 @@ Result<> run_case(Found& found, Workers& workers, const std::set<std::string>& s
     }
     std::vector<fs::path> wanted;
     for (size_t i = 0; i < program.outputs.size(); ++i)
-      if (const fs::path file = set / fmt::format("output_{}.pb", i); fs::exists(file)) wanted.push_back(file);
-    BOLIDE_TRY(run_set(interpreter, program, set, std::move(inputs), wanted, workers));
+      if (const fs::path file = set / fmt::format("output_{}.pb", i); is_there(file)) wanted.push_back(file);
+    BOLIDE_TRY(run_set(runner, program, set, std::move(inputs), wanted, workers));
+    if (gpu != nullptr)
+      found.of.on_gpu = static_cast<int>(std::ranges::count_if(
+          gpu->placements(), [](const Placement& one) { return one.where != Placement::Where::kHost; }));
   }
   return {};
 }
@@ -203,7 +239,7 @@ Result<std::vector<ConformanceCase>> run_conformance(const fs::path& suite, cons
   std::vector<Found> all;
   find_cases(suite, all);
   for (const fs::path& folder : entries(suite))
-    if (fs::is_directory(folder) && !fs::exists(folder / "model.onnx")) find_cases(folder, all);
+    if (is_folder(folder) && !is_there(folder / "model.onnx")) find_cases(folder, all);
   if (all.empty())
     return error(Code::kNotFound,
                  fmt::format("{}: has no cases (NAME/model.onnx, or node/NAME/model.onnx)", suite.string()));
@@ -216,7 +252,7 @@ Result<std::vector<ConformanceCase>> run_conformance(const fs::path& suite, cons
   for (Found& found : all) {
     progress(cases.size(), all.size());
     const auto start = std::chrono::steady_clock::now();
-    const auto done = run_case(found, workers, options.skip_passes);
+    const auto done = run_case(found, workers, options.skip_passes, options.gpu);
     found.of.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     const auto exclusion = excluded.find(found.of.name);
     found.of.outcome = done                          ? Case::Outcome::kPassed

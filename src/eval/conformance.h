@@ -10,6 +10,7 @@
 #include "base/function_ref.h"
 #include "base/result.h"
 #include "base/workers.h"
+#include "device/device.h"
 
 namespace bolide {
 
@@ -20,12 +21,14 @@ struct ConformanceCase {
   enum class Outcome : uint8_t { kPassed, kFailed, kExcluded } outcome = Outcome::kFailed;
   std::string why;  // failed or excluded
   double seconds = 0;
+  int on_gpu = 0;  // nodes that ran there, of the last set of inputs
 };
 
 struct ConformanceOptions {
   std::string filter;                 // only cases whose name contains it
   std::filesystem::path exclusions;   // a file of lines "CASE  reason"; empty: none
   std::set<std::string> skip_passes;  // as in NetworkOptions
+  Device* gpu = nullptr;              // where nodes run that it has kernels for; null: all on the CPU
 };
 
 // All cases of a suite: a folder with node/, simple/ ... or one of those. Errors: no suite there, a broken file of

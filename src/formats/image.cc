@@ -11,6 +11,7 @@
 #define STBI_ONLY_JPEG
 #define STBI_ONLY_PNG
 #define STBI_ONLY_BMP
+#define STBI_ONLY_PNM
 #define STBI_NO_STDIO
 #define STBI_NO_LINEAR
 #define STBI_NO_HDR
@@ -28,7 +29,7 @@ Result<Image> parse_image(Bytes file, const std::string& label) {
   const auto size = static_cast<int>(file.size());
   const auto broken = [&] {
     const char* why = stbi_failure_reason();
-    return error(Code::kInvalid, fmt::format("{}: is no JPEG, PNG or BMP that can be read ({})", label,
+    return error(Code::kInvalid, fmt::format("{}: is no JPEG, PNG, BMP or PNM that can be read ({})", label,
                                              why == nullptr ? "for no stated reason" : why));
   };
   int width = 0, height = 0, channels = 0;

@@ -1,4 +1,4 @@
-// Photos: JPEG, PNG and BMP files, decoded by stb_image.
+// Photos: JPEG, PNG, BMP and PNM files, decoded by stb_image.
 //
 // Hostile bytes in: dims are checked before anything is decoded.
 #pragma once

@@ -226,7 +226,11 @@ Result<std::vector<std::byte>> write_npy(const Tensor& tensor) {
 
 Result<std::vector<std::byte>> write_npz(const std::vector<std::pair<std::string, Tensor>>& arrays) {
   std::vector<std::pair<std::string, std::vector<std::byte>>> files;
+  constexpr size_t kNameMax = 65000;  // a zip archive counts a name's bytes in 16 bits
   for (const auto& [name, tensor] : arrays) {
+    if (name.size() > kNameMax)
+      return error(Code::kUnsupported, fmt::format("array {:.60}...: a name of {} bytes, .npz files have at most {}",
+                                                   name, name.size(), kNameMax));
     BOLIDE_TRY(std::vector<std::byte> bytes, write_npy(tensor));
     files.emplace_back(name + ".npy", std::move(bytes));
   }

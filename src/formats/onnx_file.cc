@@ -280,9 +280,14 @@ Result<AnyValue> value_of(Bytes message, const OnnxType& type, int depth) {
 
 Result<OnnxModel> OnnxModel::parse(Bytes file, const std::string& label) {
   OnnxModel model;
-  BOLIDE_TRY(read_model(file, 0, model).context(label));
+  if (auto read = read_model(file, 0, model); !read) {
+    read.error().text += "; it is no ONNX file, or not all of one: export or download it again";
+    return std::move(read).error().context(label);
+  }
   if (model.ir_version == 0 && model.graph.nodes.empty() && model.opsets.empty())
     return error(Code::kInvalid, fmt::format("{}: is no ONNX model (no ir_version, no graph)", label));
+  if (model.graph.nodes.empty() && model.graph.outputs.empty())
+    return error(Code::kInvalid, fmt::format("{}: has no graph, or one without nodes and outputs", label));
   return model;
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/file.h"
 #include "formats/onnx_file.h"
 
 namespace bolide {
@@ -73,6 +74,7 @@ Result<Tensor> from_bytes(Bytes bytes, DType dtype, const Shape& shape, const st
     unpack(bytes, dtype, {reinterpret_cast<uint8_t*>(tensor.mutable_data()), tensor.bytes()});
   else
     std::copy(bytes.begin(), bytes.end(), tensor.mutable_data());
+  release_mapped(bytes);  // else what is not aligned would be in memory twice
   return tensor;
 }
 
@@ -114,6 +116,7 @@ Result<std::shared_ptr<const MappedFile>> external_file(const std::filesystem::p
     return error(Code::kInvalid, fmt::format("external data in {:.200}: {}", location, why));
   };
   if (folder.empty()) return refuse("there is no folder that it could be in");
+  if (location.find('\0') != std::string_view::npos) return refuse("has a zero byte in its name");
   if (location.empty() || relative.is_absolute()) return refuse("expected a path relative to the model's folder");
   fs::path at = folder;
   for (const fs::path& part : relative) {

@@ -109,6 +109,12 @@ ValueId Graph::add_constant(std::string name, AnyValue value) {
   return static_cast<ValueId>(values_.size() - 1);
 }
 
+void Graph::drop_constant(ValueId id) {
+  static const auto kNothing = std::make_shared<const AnyValue>();
+  BOLIDE_CHECK(value(id).kind == ValueKind::kConstant, "value {} is no constant", id);
+  values_[static_cast<size_t>(id)].constant = kNothing;
+}
+
 Result<NodeId> Graph::insert_before(NodeId position, Op op, std::span<const ValueId> in, std::string name) {
   BOLIDE_TRY(const NodeId id, make(std::move(op), in, std::move(name)));
   const auto at = std::find(order_.begin(), order_.end(), position);

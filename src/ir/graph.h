@@ -59,6 +59,7 @@ struct Node {
   std::string name;  // "layers.7.attn.qkv": profile, dumps and errors use it
   bool removed = false;
   std::vector<Body> bodies = {};
+  std::vector<std::string> from = {};  // general graphs: the nodes of the file whose place it has taken, if it has
 };
 
 struct Output {
@@ -86,6 +87,8 @@ class Graph {
   ValueId add_constant(std::string name, AnyValue value);
   // The same as add, placed before `position` in the running order.
   Result<NodeId> insert_before(NodeId position, Op op, std::span<const ValueId> in, std::string name);
+  // The constant becomes a value without contents, for whoever has what it needs of it.
+  void drop_constant(ValueId id);
   void add_output(std::string name, ValueId value);
 
   const Value& value(ValueId id) const { return values_[static_cast<size_t>(id)]; }

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 #include <unordered_map>
+#include <utility>
 
 #include "ops/ops.h"
 
@@ -14,6 +15,10 @@ namespace {
 
 constexpr int kCallsMax = 64;           // functions and bodies inside of each other
 constexpr int64_t kNodesMax = 4000000;  // after functions are expanded
+// What a small file may become: the names of nodes after functions are expanded; the tensors of functions, made at each
+// call, and sparse ones with their zeros.
+constexpr uint64_t kNamesMax = uint64_t{1} << 28;
+constexpr uint64_t kExpandedMax = uint64_t{1} << 30;
 
 using Opsets = std::map<std::string, int64_t, std::less<>>;
 
@@ -23,7 +28,7 @@ std::string_view canonical(std::string_view domain) { return domain == "ai.onnx"
 struct Frame {
   Graph graph;
   std::vector<ValueId> captures;
-  std::set<std::string, std::less<>> names;  // of nodes
+  std::unordered_map<std::string, int> names;  // of nodes, with the number of the last one that was made from it
 };
 // Names that nodes may read: of a graph, or of a function's body inside of one.
 struct Scope {
@@ -37,23 +42,23 @@ struct Context {
   std::map<std::string_view, OnnxAttribute> attributes = {};  // of the call of a function: what references mean
   std::string prefix;                                         // of nodes' names
   int depth = 0;
+  bool in_function = false;
 };
 
 class Importer {
  public:
   Importer(const OnnxModel& model, OnnxData data, std::span<const OpDef> added)
-      : model_(model), data_(std::move(data)), added_(added) {
-    for (const OnnxFunction& f : model.functions) functions_[{canonical(f.domain), f.name, f.overload}] = &f;
-  }
+      : model_(model), data_(std::move(data)), added_(added) {}
 
   Result<> import(OnnxProgram& program) {
+    BOLIDE_TRY(read_functions());
     Opsets opsets;
     for (const OnnxOpset& opset : model_.opsets) opsets[std::string(canonical(opset.domain))] = opset.version;
     for (const auto& [domain, version] : opsets) program.opsets.emplace_back(domain, version);
     Frame frame;
     Scope scope{&frame, nullptr, {}};
     std::map<std::string_view, AnyValue> initialisers;
-    BOLIDE_TRY(read_initialisers(model_.graph, initialisers));
+    BOLIDE_TRY(read_initialisers(model_.graph, initialisers, false));
     for (const OnnxValueInfo& input : model_.graph.inputs) {
       const auto known = initialisers.find(input.name);
       // An initialiser of the name of an input is what the input is by default. It is taken for a constant, which it is
@@ -65,9 +70,12 @@ class Importer {
     }
     for (auto& [name, value] : initialisers)
       if (!scope.values.contains(name)) scope.values[name] = frame.graph.add_constant(std::string(name), value);
-    Context context{&opsets, {}, "", 0};
+    Context context{&opsets, {}, "", 0, false};
     BOLIDE_TRY(import_nodes(model_.graph.nodes, scope, context));
+    std::set<std::string_view> outputs;
     for (const OnnxValueInfo& output : model_.graph.outputs) {
+      if (!outputs.insert(output.name).second)
+        return error(Code::kInvalid, fmt::format("output {:.200} is listed twice", output.name));
       BOLIDE_TRY(const ValueId value, resolve(scope, output.name).context("the graph's outputs"));
       frame.graph.add_output(std::string(output.name), value);
       program.outputs.push_back({std::string(output.name), output.type});
@@ -81,15 +89,56 @@ class Importer {
     return error(Code::kInvalid, fmt::format("{} {:.200} is made twice", what, name));
   }
 
-  Result<> read_initialisers(const OnnxGraph& graph, std::map<std::string_view, AnyValue>& to) {
+  Result<> read_functions() {
+    for (const OnnxFunction& f : model_.functions) {
+      const auto named = [&] { return fmt::format("function {:.200}.{:.200}", f.domain, f.name); };
+      if (!functions_.emplace(FunctionKey{canonical(f.domain), f.name, f.overload}, &f).second)
+        return error(Code::kInvalid, fmt::format("{} is there twice", named()));
+      const std::set<std::string_view> inputs(f.inputs.begin(), f.inputs.end());
+      if (inputs.size() != f.inputs.size())
+        return error(Code::kInvalid, fmt::format("{} has two inputs of one name", named()));
+    }
+    return {};
+  }
+
+  // Counts bytes that are made beyond those of the file, before they are.
+  Result<> charge(uint64_t bytes) {
+    expanded_ += std::min(bytes, kExpandedMax + 1);
+    if (expanded_ <= kExpandedMax) return {};
+    return error(
+        Code::kUnsupported,
+        fmt::format("needs {} bytes: sparse tensors with their zeros and those of called functions may have {} "
+                    "in all; store them as initialisers of the model",
+                    bytes, kExpandedMax));
+  }
+  static uint64_t dense_bytes(int64_t data_type, std::span<const int64_t> dims) {
+    const auto dtype = onnx_dtype(data_type);
+    uint64_t bytes = dtype.has_value() ? std::max<uint64_t>(element_bytes(*dtype), 1) : 1;
+    for (const int64_t dim : dims)
+      if (dim >= 0 && mul_overflows(bytes, static_cast<uint64_t>(dim), &bytes)) return UINT64_MAX;
+    return bytes;
+  }
+  Result<Tensor> tensor_of(const OnnxTensor& stored, bool in_function) {
+    if (in_function)
+      BOLIDE_TRY(
+          charge(dense_bytes(stored.data_type, stored.dims)).context(fmt::format("tensor {:.200}", stored.name)));
+    return onnx_tensor(stored, data_);
+  }
+  Result<Tensor> tensor_of(const OnnxSparseTensor& stored) {
+    BOLIDE_TRY(charge(dense_bytes(stored.values.data_type, stored.dims))
+                   .context(fmt::format("sparse tensor {:.200}", stored.values.name)));
+    return onnx_tensor(stored, data_);
+  }
+
+  Result<> read_initialisers(const OnnxGraph& graph, std::map<std::string_view, AnyValue>& to, bool in_function) {
     const auto add = [&](std::string_view name, Result<Tensor> tensor) -> Result<> {
       if (!tensor) return std::move(tensor).error().context("initialiser");
       if (!to.emplace(name, *std::move(tensor)).second) return twice("initialiser", name);
       return {};
     };
-    for (const OnnxTensor& tensor : graph.initializers) BOLIDE_TRY(add(tensor.name, onnx_tensor(tensor, data_)));
+    for (const OnnxTensor& tensor : graph.initializers) BOLIDE_TRY(add(tensor.name, tensor_of(tensor, in_function)));
     for (const OnnxSparseTensor& tensor : graph.sparse_initializers)
-      BOLIDE_TRY(add(tensor.values.name, onnx_tensor(tensor, data_)));
+      BOLIDE_TRY(add(tensor.values.name, tensor_of(tensor)));
     return {};
   }
 
@@ -121,17 +170,29 @@ class Importer {
       const std::string name =
           unique_name(*scope.frame,
                       context.prefix + (node.name.empty() ? fmt::format("{}_{}", node.op, i) : std::string(node.name)));
-      if (++nodes_ > kNodesMax) return error(Code::kInvalid, fmt::format("more than {} nodes", kNodesMax));
-      BOLIDE_TRY(import_node(node, scope, context, name)
-                     .context(fmt::format("node {:.200} ({}{}{})", name, node.domain, node.domain.empty() ? "" : ".",
-                                          node.op)));
+      if (++nodes_ > kNodesMax)
+        return error(Code::kInvalid, fmt::format("more than {} nodes, functions expanded", kNodesMax));
+      if ((name_bytes_ += name.size()) > kNamesMax)
+        return error(Code::kInvalid,
+                     fmt::format("names of nodes take more than {} bytes, functions expanded", kNamesMax));
+      auto done = import_node(node, scope, context, name);
+      if (done) continue;
+      // The innermost node's name begins with those of the calls around it: they need not be said again.
+      if (std::exchange(is_named_, true)) return done;
+      return std::move(done).error().context(
+          fmt::format("node {:.200} ({}{}{})", name, node.domain, node.domain.empty() ? "" : ".", node.op));
     }
     return {};
   }
 
   static std::string unique_name(Frame& frame, std::string name) {
-    std::string unique = name;
-    for (int i = 2; !frame.names.insert(unique).second; ++i) unique = fmt::format("{}#{}", name, i);
+    const auto [it, is_new] = frame.names.try_emplace(name, 1);
+    if (is_new) return name;
+    int& last = it->second;  // references stay where they are as others are added
+    std::string unique;
+    do {
+      unique = fmt::format("{}#{}", name, ++last);
+    } while (!frame.names.try_emplace(unique, 1).second);
     return unique;
   }
 
@@ -178,7 +239,8 @@ class Importer {
         }
         continue;
       }
-      BOLIDE_TRY(Attributes::Any value, value_of(attribute).context(fmt::format("attribute {:.100}", attribute.name)));
+      BOLIDE_TRY(Attributes::Any value,
+                 value_of(attribute, context.in_function).context(fmt::format("attribute {:.100}", attribute.name)));
       if (kept->has(attribute.name)) return twice("attribute", attribute.name);
       kept->set(std::string(attribute.name), std::move(value));
     }
@@ -213,7 +275,7 @@ class Importer {
       scope.values[input.name] = frame.graph.add_input(std::string(input.name), {});
     }
     std::map<std::string_view, AnyValue> initialisers;
-    BOLIDE_TRY(read_initialisers(graph, initialisers));
+    BOLIDE_TRY(read_initialisers(graph, initialisers, context.in_function));
     for (auto& [key, value] : initialisers)
       BOLIDE_TRY(define(scope, key, frame.graph.add_constant(std::string(key), value)));
     Context inside = context;
@@ -232,6 +294,9 @@ class Importer {
   Result<> import_call(const OnnxFunction& function, const std::vector<ValueId>& in,
                        const std::vector<OnnxAttribute>& attributes, const OnnxNode& node, Scope& scope,
                        const Context& context, const std::string& name) {
+    if (std::find(calls_.begin(), calls_.end(), &function) != calls_.end())
+      return error(Code::kInvalid,
+                   fmt::format("function {:.200} calls itself, at once or through others", function.name));
     if (in.size() > function.inputs.size())
       return error(Code::kInvalid, fmt::format("{} inputs for a function of {}", in.size(), function.inputs.size()));
     if (node.out.size() > function.outputs.size())
@@ -242,10 +307,12 @@ class Importer {
       inside.values[function.inputs[i]] = i < in.size() ? in[i] : kNoValue;
     Opsets opsets;
     for (const OnnxOpset& opset : function.opsets) opsets[std::string(canonical(opset.domain))] = opset.version;
-    Context called{&opsets, {}, name + "/", context.depth + 1};
+    Context called{&opsets, {}, name + "/", context.depth + 1, true};
     for (const OnnxAttribute& attribute : function.defaults) called.attributes[attribute.name] = attribute;
     for (const OnnxAttribute& attribute : attributes) called.attributes[attribute.name] = attribute;
+    calls_.push_back(&function);
     BOLIDE_TRY(import_nodes(function.nodes, inside, called));
+    calls_.pop_back();
     for (size_t i = 0; i < node.out.size(); ++i) {
       if (node.out[i].empty()) continue;
       BOLIDE_TRY(const ValueId value, resolve(inside, function.outputs[i]));
@@ -254,7 +321,7 @@ class Importer {
     return {};
   }
 
-  Result<Attributes::Any> value_of(const OnnxAttribute& a) const {
+  Result<Attributes::Any> value_of(const OnnxAttribute& a, bool in_function) {
     enum : int64_t { kFloat = 1, kInt, kString, kTensor, kGraph, kFloats, kInts, kStrings, kTensors, kGraphs };
     int64_t type = a.type;
     if (type == 0)  // files of the first versions do not say it
@@ -268,11 +335,11 @@ class Importer {
     const auto tensors = [&]() -> Result<std::vector<Tensor>> {
       std::vector<Tensor> list;
       for (const OnnxTensor& one : a.tensors) {
-        BOLIDE_TRY(Tensor tensor, onnx_tensor(one, data_));
+        BOLIDE_TRY(Tensor tensor, tensor_of(one, in_function));
         list.push_back(std::move(tensor));
       }
       for (const OnnxSparseTensor& one : a.sparse) {
-        BOLIDE_TRY(Tensor tensor, onnx_tensor(one, data_));
+        BOLIDE_TRY(Tensor tensor, tensor_of(one));
         list.push_back(std::move(tensor));
       }
       return list;
@@ -306,7 +373,10 @@ class Importer {
   OnnxData data_;
   std::span<const OpDef> added_;
   std::map<FunctionKey, const OnnxFunction*> functions_;
+  std::vector<const OnnxFunction*> calls_;  // that are being expanded, inside of each other
   int64_t nodes_ = 0;
+  uint64_t name_bytes_ = 0, expanded_ = 0;
+  bool is_named_ = false;  // the error that is on its way out names its node
 };
 
 }  // namespace

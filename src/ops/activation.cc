@@ -6,6 +6,7 @@
 #include "ops/cast.h"
 #include "ops/elementwise.h"
 #include "ops/ops.h"
+#include "ops/prepared_rows.h"
 #include "ops/softmax.h"
 
 namespace bolide {
@@ -128,20 +129,20 @@ Result<> run_shrink(RunContext& c) {
 }
 
 constexpr OpDef kRows[] = {
-    {.domain = "", .name = "Relu", .run = run_relu},
-    {.domain = "", .name = "LeakyRelu", .run = run_leaky_relu},
+    {.domain = "", .name = "Relu", .run = run_relu, .prepare = prepare_unary<isa::kRowRelu>},
+    {.domain = "", .name = "LeakyRelu", .run = run_leaky_relu, .prepare = prepare_leaky_relu},
     {.domain = "", .name = "ThresholdedRelu", .run = run_thresholded_relu},
     {.domain = "", .name = "Elu", .run = run_elu},
     {.domain = "", .name = "Celu", .run = run_celu},
     {.domain = "", .name = "Selu", .run = run_selu},
-    {.domain = "", .name = "Gelu", .run = run_gelu},
-    {.domain = "", .name = "HardSigmoid", .run = run_hard_sigmoid},
-    {.domain = "", .name = "HardSwish", .run = run_hard_swish},
+    {.domain = "", .name = "Gelu", .run = run_gelu, .prepare = prepare_gelu},
+    {.domain = "", .name = "HardSigmoid", .run = run_hard_sigmoid, .prepare = prepare_hard_sigmoid},
+    {.domain = "", .name = "HardSwish", .run = run_hard_swish, .prepare = prepare_unary<isa::kRowHardSwish>},
     {.domain = "", .name = "Mish", .run = run_mish},
     {.domain = "", .name = "Softplus", .run = run_softplus},
     {.domain = "", .name = "Softsign", .run = run_softsign},
-    {.domain = "", .name = "Sigmoid", .run = run_sigmoid},
-    {.domain = "", .name = "Swish", .run = run_swish},
+    {.domain = "", .name = "Sigmoid", .run = run_sigmoid, .prepare = prepare_unary<isa::kRowSigmoid>},
+    {.domain = "", .name = "Swish", .run = run_swish, .prepare = prepare_swish},
     {.domain = "", .name = "Shrink", .run = run_shrink},
 };
 

@@ -7,6 +7,7 @@
 #include "ops/attend.h"
 #include "ops/dense.h"
 #include "ops/ops.h"
+#include "ops/prepared_rows.h"
 #include "ops/shape.h"
 
 namespace bolide {
@@ -290,7 +291,7 @@ Result<> run_rotary_embedding(RunContext& c) {
 }
 
 constexpr OpDef kOps[] = {
-    {"", "Attention", 23, run_attention},
+    {.domain = "", .name = "Attention", .since = 23, .run = run_attention, .prepare = prepare_attention},
     {"", "RotaryEmbedding", 23, run_rotary_embedding},
     {"", "TensorScatter", 24, run_tensor_scatter},
     {"", "LinearAttention", 27, run_linear_attention},

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "ops/channels_last.h"
 #include "ops/dense.h"
 #include "ops/ops.h"
 
@@ -110,7 +111,7 @@ Result<> run_conv(RunContext& c) {
 }
 
 constexpr OpDef kOps[] = {
-    {"", "Conv", 1, run_conv},
+    {.domain = "", .name = "Conv", .run = run_conv, .prepare = prepare_conv},
     {"", "ConvTranspose", 1, run_conv_transpose},
     {"", "DeformConv", 19, run_deform_conv},
     {"", "Col2Im", 18, run_col2im},

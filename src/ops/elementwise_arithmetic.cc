@@ -5,6 +5,7 @@
 
 #include "ops/cast.h"
 #include "ops/elementwise.h"
+#include "ops/prepared_rows.h"
 
 namespace bolide {
 namespace {
@@ -261,12 +262,18 @@ Result<> run_prelu(RunContext& c) {
 }
 
 constexpr OpDef kRows[] = {
-    {.domain = "", .name = "Add", .run = run_binary<Add>}, {.domain = "", .name = "Sub", .run = run_binary<Sub>},
-    {.domain = "", .name = "Mul", .run = run_binary<Mul>}, {.domain = "", .name = "Div", .run = run_div},
-    {.domain = "", .name = "Mod", .run = run_mod},         {.domain = "", .name = "Pow", .run = run_pow},
-    {.domain = "", .name = "Max", .run = run_fold<Max>},   {.domain = "", .name = "Min", .run = run_fold<Min>},
-    {.domain = "", .name = "Sum", .run = run_fold<Add>},   {.domain = "", .name = "Mean", .run = run_mean},
-    {.domain = "", .name = "Clip", .run = run_clip},       {.domain = "", .name = "PRelu", .run = run_prelu},
+    {.domain = "", .name = "Add", .run = run_binary<Add>, .prepare = prepare_binary<isa::kRowAdd>},
+    {.domain = "", .name = "Sub", .run = run_binary<Sub>, .prepare = prepare_binary<isa::kRowSubtract>},
+    {.domain = "", .name = "Mul", .run = run_binary<Mul>, .prepare = prepare_binary<isa::kRowMultiply>},
+    {.domain = "", .name = "Div", .run = run_div, .prepare = prepare_binary<isa::kRowDivide>},
+    {.domain = "", .name = "Mod", .run = run_mod},
+    {.domain = "", .name = "Pow", .run = run_pow},
+    {.domain = "", .name = "Max", .run = run_fold<Max>, .prepare = prepare_binary<isa::kRowMax>},
+    {.domain = "", .name = "Min", .run = run_fold<Min>, .prepare = prepare_binary<isa::kRowMin>},
+    {.domain = "", .name = "Sum", .run = run_fold<Add>},
+    {.domain = "", .name = "Mean", .run = run_mean},
+    {.domain = "", .name = "Clip", .run = run_clip, .prepare = prepare_clip},
+    {.domain = "", .name = "PRelu", .run = run_prelu},
 };
 
 }  // namespace

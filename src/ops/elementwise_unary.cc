@@ -3,6 +3,7 @@
 #include <type_traits>
 
 #include "ops/elementwise.h"
+#include "ops/prepared_rows.h"
 
 namespace bolide {
 namespace {
@@ -97,8 +98,8 @@ BOLIDE_UNARY(run_tanh, std::tanh(x))
 #undef BOLIDE_UNARY
 
 constexpr OpDef kRows[] = {
-    {.domain = "", .name = "Abs", .run = run_abs},
-    {.domain = "", .name = "Neg", .run = run_neg},
+    {.domain = "", .name = "Abs", .run = run_abs, .prepare = prepare_unary<isa::kRowAbs>},
+    {.domain = "", .name = "Neg", .run = run_neg, .prepare = prepare_unary<isa::kRowNegate>},
     {.domain = "", .name = "Sign", .run = run_sign},
     {.domain = "", .name = "IsNaN", .run = run_is_nan},
     {.domain = "", .name = "IsInf", .run = run_is_inf},
@@ -111,17 +112,17 @@ constexpr OpDef kRows[] = {
     {.domain = "", .name = "Ceil", .run = run_ceil},
     {.domain = "", .name = "Cos", .run = run_cos},
     {.domain = "", .name = "Cosh", .run = run_cosh},
-    {.domain = "", .name = "Erf", .run = run_erf},
-    {.domain = "", .name = "Exp", .run = run_exp},
+    {.domain = "", .name = "Erf", .run = run_erf, .prepare = prepare_unary<isa::kRowErf>},
+    {.domain = "", .name = "Exp", .run = run_exp, .prepare = prepare_unary<isa::kRowExp>},
     {.domain = "", .name = "Floor", .run = run_floor},
     {.domain = "", .name = "Log", .run = run_log},
-    {.domain = "", .name = "Reciprocal", .run = run_reciprocal},
+    {.domain = "", .name = "Reciprocal", .run = run_reciprocal, .prepare = prepare_unary<isa::kRowReciprocal>},
     {.domain = "", .name = "Round", .run = run_round},
     {.domain = "", .name = "Sin", .run = run_sin},
     {.domain = "", .name = "Sinh", .run = run_sinh},
-    {.domain = "", .name = "Sqrt", .run = run_sqrt},
+    {.domain = "", .name = "Sqrt", .run = run_sqrt, .prepare = prepare_unary<isa::kRowSqrt>},
     {.domain = "", .name = "Tan", .run = run_tan},
-    {.domain = "", .name = "Tanh", .run = run_tanh},
+    {.domain = "", .name = "Tanh", .run = run_tanh, .prepare = prepare_unary<isa::kRowTanh>},
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "formats/image.h"
 #include "ops/moves.h"
 #include "ops/ops.h"
 
@@ -76,7 +77,31 @@ Result<> run_non_max_suppression(RunContext& c) {
   return {};
 }
 
+// Grey is ITU-R 601-2 luma in 16-bit fixed point, as the reference's library has it.
+Result<> run_image_decoder(RunContext& c) {
+  BOLIDE_TRY(const Tensor* stream, c.tensor(0));
+  if (stream->dtype() != DType::kU8 || stream->rank() != 1)
+    return error(Code::kInvalid, fmt::format("an encoded image is u8[N], not {}{}", to_string(stream->dtype()),
+                                             to_string(stream->shape())));
+  BOLIDE_TRY(const std::string format, c.attributes().text("pixel_format", "RGB"));
+  if (format != "RGB" && format != "BGR" && format != "Grayscale")
+    return error(Code::kInvalid, fmt::format("pixel_format {:.20}: RGB, BGR or Grayscale is known", format));
+  BOLIDE_TRY(const Image image, parse_image(as_bytes(stream->as<uint8_t>()), "encoded_stream"));
+  const int64_t channels = format == "Grayscale" ? 1 : 3;
+  BOLIDE_TRY(Tensor * out, c.make(0, DType::kU8, {image.height, image.width, channels}));
+  const auto to = out->mutate<uint8_t>();
+  for (size_t i = 0; i < image.rgb.size() / 3; ++i) {
+    const uint8_t *pixel = &image.rgb[i * 3], r = pixel[0], g = pixel[1], b = pixel[2];
+    if (channels == 1)
+      to[i] = static_cast<uint8_t>((r * 19595u + g * 38470u + b * 7471u + 0x8000u) >> 16);
+    else
+      to[i * 3] = format == "RGB" ? r : b, to[i * 3 + 1] = g, to[i * 3 + 2] = format == "RGB" ? b : r;
+  }
+  return {};
+}
+
 constexpr OpDef kOps[] = {
+    {.domain = "", .name = "ImageDecoder", .since = 20, .run = run_image_decoder},
     {.domain = "", .name = "NonMaxSuppression", .since = 10, .run = run_non_max_suppression},
     {.domain = "", .name = "Upsample", .since = 1, .run = image::run_upsample_of_image},
     {.domain = "", .name = "Upsample", .since = 7, .run = image::run_resize_by_scales},

@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ops/layout_rows_prepared.h"
 #include "ops/moves.h"
 #include "ops/number.h"
 #include "ops/ops.h"
+#include "ops/prepared_rows.h"
 
 namespace bolide {
 namespace {
@@ -262,9 +264,9 @@ constexpr OpDef kOps[] = {
     {.domain = "", .name = "Range", .since = 11, .run = run_range},
     {.domain = "", .name = "EyeLike", .since = 9, .run = run_eye_like},
     {.domain = "", .name = "Trilu", .since = 14, .run = run_trilu},
-    {.domain = "", .name = "Transpose", .since = 1, .run = layout::run_transpose},
-    {.domain = "", .name = "Concat", .since = 1, .run = layout::run_concat},
-    {.domain = "", .name = "Split", .since = 1, .run = layout::run_split},
+    {.domain = "", .name = "Transpose", .run = layout::run_transpose, .prepare = layout::prepare_transpose},
+    {.domain = "", .name = "Concat", .run = layout::run_concat, .prepare = layout::prepare_concat},
+    {.domain = "", .name = "Split", .run = layout::run_split, .prepare = layout::prepare_split},
     {.domain = "", .name = "Slice", .since = 1, .run = layout::run_slice},
     {.domain = "", .name = "Pad", .since = 1, .run = layout::run_pad},
     {.domain = "", .name = "Tile", .since = 1, .run = layout::run_tile_of_axis},

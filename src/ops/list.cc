@@ -14,10 +14,10 @@ using Table = std::map<Key, std::vector<const OpDef*>>;
 Table make_table() {
   Table table;
   for (const std::span<const OpDef> group :
-       {elementwise_ops(), activation_ops(), cast_ops(),        quantise_ops(), layout_ops(),        gather_ops(),
-        reduce_ops(),      matrix_ops(),     convolution_ops(), pool_ops(),     normalisation_ops(), recurrent_ops(),
-        attention_ops(),   image_ops(),      signal_ops(),      random_ops(),   sequence_ops(),      control_ops(),
-        string_ops(),      ml_ops(),         training_ops(),    microsoft_ops()})
+       {elementwise_ops(), activation_ops(), cast_ops(),        quantise_ops(),  layout_ops(),        gather_ops(),
+        reduce_ops(),      matrix_ops(),     convolution_ops(), pool_ops(),      normalisation_ops(), recurrent_ops(),
+        attention_ops(),   image_ops(),      signal_ops(),      random_ops(),    sequence_ops(),      control_ops(),
+        string_ops(),      ml_ops(),         training_ops(),    microsoft_ops(), channels_last_ops()})
     for (const OpDef& row : group) table[{row.domain, row.name}].push_back(&row);
   for (auto& [key, rows] : table)
     std::sort(rows.begin(), rows.end(), [](const OpDef* a, const OpDef* b) { return a->since < b->since; });

@@ -4,6 +4,7 @@
 #include "ops/einsum.h"
 #include "ops/matrix.h"
 #include "ops/ops.h"
+#include "ops/prepared_rows.h"
 #include "ops/shape.h"
 
 namespace bolide {
@@ -98,8 +99,9 @@ Result<> run_det(RunContext& c) {
 }
 
 constexpr OpDef kOps[] = {
-    {"", "MatMul", 1, run_matmul},
-    {"", "Gemm", 1, run_gemm},
+    {.domain = "", .name = "MatMul", .run = run_matmul, .prepare = prepare_matmul},
+    {.domain = "", .name = "Gemm", .run = run_gemm, .prepare = prepare_gemm},
+    {.domain = "bolide", .name = "Dense", .run = run_dense, .prepare = prepare_matmul},
     {"", "Einsum", 12, run_einsum},
     {"", "Det", 11, run_det},
 };

@@ -3,11 +3,15 @@
 #include <cmath>
 #include <numbers>
 
+#include "ops/channels_last.h"
 #include "ops/convolution.h"
 #include "ops/dense.h"
 #include "ops/matrix.h"
 #include "ops/normalise.h"
 #include "ops/ops.h"
+#include "ops/prepared_op.h"
+#include "ops/prepared_rows.h"
+#include "ops/quantise_prepared.h"
 #include "ops/shape.h"
 
 namespace bolide {
@@ -245,31 +249,50 @@ Result<> run_fused_gemm(RunContext& c) {
 
 constexpr std::string_view kMicrosoft = "com.microsoft";
 constexpr OpDef kOps[] = {
-    {kMicrosoft, "FusedMatMul", 1, run_fused_matmul},
-    {kMicrosoft, "FusedConv", 1, run_fused_conv},
-    {kMicrosoft, "FusedGemm", 1, run_fused_gemm},
-    {kMicrosoft, "Gelu", 1, run_gelu},
-    {kMicrosoft, "BiasGelu", 1, run_bias_gelu},
-    {kMicrosoft, "FastGelu", 1, run_fast_gelu},
+    {.domain = kMicrosoft, .name = "FusedMatMul", .run = run_fused_matmul, .prepare = prepare_matmul},
+    {.domain = kMicrosoft, .name = "FusedConv", .run = run_fused_conv, .prepare = prepare_conv},
+    {.domain = kMicrosoft, .name = "FusedGemm", .run = run_fused_gemm, .prepare = prepare_gemm},
+    {.domain = kMicrosoft, .name = "Gelu", .run = run_gelu, .prepare = prepare_unary<isa::kRowGelu>},
+    {.domain = kMicrosoft, .name = "BiasGelu", .run = run_bias_gelu, .prepare = prepare_unary<isa::kRowGelu, true>},
+    {.domain = kMicrosoft, .name = "FastGelu", .run = run_fast_gelu, .prepare = prepare_unary<isa::kRowGeluTanh, true>},
     {kMicrosoft, "QuickGelu", 1, run_quick_gelu},
-    {kMicrosoft, "LayerNormalization", 1, run_layer_normalization},
-    {kMicrosoft, "SimplifiedLayerNormalization", 1, run_simplified_layer_normalization},
+    {.domain = kMicrosoft, .name = "LayerNormalization", .run = run_layer_normalization, .prepare = prepare_layer_norm},
+    {.domain = kMicrosoft,
+     .name = "SimplifiedLayerNormalization",
+     .run = run_simplified_layer_normalization,
+     .prepare = prepare_rms_norm},
     {"", "SimplifiedLayerNormalization", 1, run_simplified_layer_normalization},  // where ONNX Runtime has it
-    {kMicrosoft, "SkipLayerNormalization", 1, run_skip_layer_normalization},
-    {kMicrosoft, "SkipSimplifiedLayerNormalization", 1, run_skip_simplified_layer_normalization},
-    {kMicrosoft, "Attention", 1, run_microsoft_attention},
-    {kMicrosoft, "MultiHeadAttention", 1, run_multi_head_attention},
+    {.domain = kMicrosoft,
+     .name = "SkipLayerNormalization",
+     .run = run_skip_layer_normalization,
+     .prepare = prepare_skip_layer_norm},
+    {.domain = kMicrosoft,
+     .name = "SkipSimplifiedLayerNormalization",
+     .run = run_skip_simplified_layer_normalization,
+     .prepare = prepare_skip_rms_norm},
+    {.domain = kMicrosoft, .name = "Attention", .run = run_microsoft_attention, .prepare = prepare_microsoft_attention},
+    {.domain = kMicrosoft,
+     .name = "MultiHeadAttention",
+     .run = run_multi_head_attention,
+     .prepare = prepare_multi_head_attention},
     {kMicrosoft, "GroupQueryAttention", 1, run_group_query_attention},
     {kMicrosoft, "RotaryEmbedding", 1, run_microsoft_rotary_embedding},
     {kMicrosoft, "MatMulNBits", 1, run_matmul_nbits},
     {kMicrosoft, "DynamicQuantizeMatMul", 1, run_dynamic_quantize_matmul},
-    {kMicrosoft, "MatMulIntegerToFloat", 1, run_matmul_integer_to_float},
-    {kMicrosoft, "QLinearAdd", 1, run_qlinear_add},
+    {.domain = kMicrosoft,
+     .name = "MatMulIntegerToFloat",
+     .run = run_matmul_integer_to_float,
+     .prepare = prepare_matmul_integer_to_float},
+    {kMicrosoft, "QGemm", 1, run_qgemm},
+    {.domain = kMicrosoft, .name = "QLinearAdd", .run = run_qlinear_add, .prepare = prepare_qlinear_add},
     {kMicrosoft, "QLinearMul", 1, run_qlinear_mul},
     {kMicrosoft, "QLinearConcat", 1, run_qlinear_concat},
     {kMicrosoft, "QLinearSigmoid", 1, run_qlinear_sigmoid},
     {kMicrosoft, "QLinearLeakyRelu", 1, run_qlinear_leaky_relu},
-    {kMicrosoft, "QLinearGlobalAveragePool", 1, run_qlinear_global_average_pool},
+    {.domain = kMicrosoft,
+     .name = "QLinearGlobalAveragePool",
+     .run = run_qlinear_global_average_pool,
+     .prepare = prepare_qlinear_global_average_pool},
 };
 
 }  // namespace

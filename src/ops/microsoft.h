@@ -15,6 +15,7 @@ Result<> run_group_query_attention(RunContext& c);
 Result<> run_matmul_nbits(RunContext& c);
 Result<> run_dynamic_quantize_matmul(RunContext& c);
 Result<> run_matmul_integer_to_float(RunContext& c);
+Result<> run_qgemm(RunContext& c);
 Result<> run_qlinear_add(RunContext& c);
 Result<> run_qlinear_mul(RunContext& c);
 Result<> run_qlinear_concat(RunContext& c);

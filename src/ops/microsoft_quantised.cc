@@ -234,6 +234,54 @@ Result<> run_dynamic_quantize_matmul(RunContext& c) {
   return multiply_affine(c, wide, Tensor::vector<double>(DType::kF64, scales), *b, 2, 3, 4, DType::kF32);
 }
 
+// A [M, K], its scale and zero point, B [K, N], its, C i32, then scale and zero point of the result (f32 without them).
+Result<> run_qgemm(RunContext& c) {
+  BOLIDE_TRY(const Tensor* a, c.tensor(0));
+  BOLIDE_TRY(const Tensor* b, c.tensor(3));
+  BOLIDE_TRY(const Affine a_affine, Affine::read(c, 1, 2));
+  BOLIDE_TRY(const int64_t ta, c.attributes().integer("transA", 0));
+  BOLIDE_TRY(const int64_t tb, c.attributes().integer("transB", 0));
+  BOLIDE_TRY(const float alpha, c.attributes().number("alpha", 1));
+  if (a->rank() != 2 || b->rank() != 2)
+    return error(Code::kInvalid, fmt::format("A is {}, B {}", to_string(a->shape()), to_string(b->shape())));
+  const int64_t M = a->dim(ta != 0 ? 1 : 0), K = a->dim(ta != 0 ? 0 : 1), N = b->dim(tb != 0 ? 0 : 1);
+  if (b->dim(tb != 0 ? 1 : 0) != K)
+    return error(Code::kInvalid, fmt::format("A is {}, B {}", to_string(a->shape()), to_string(b->shape())));
+  BOLIDE_TRY(const Tensor* bias, c.tensor_if(6));
+  if (bias != nullptr && (bias->dtype() != DType::kI32 || (bias->elements() != N && bias->elements() != M * N)))
+    return error(Code::kInvalid, fmt::format("C is {}{}", to_string(bias->dtype()), to_string(bias->shape())));
+  BOLIDE_TRY(Tensor left, as_f64(c, *a));
+  for (double& value : left.mutate<double>()) value -= a_affine.zero;
+  BOLIDE_TRY(Tensor right, as_f64(c, *b));
+  BOLIDE_TRY(const Tensor scales, by_column(c, 4, N, 1));
+  BOLIDE_TRY(const Tensor zeros, by_column(c, 5, N, 0));
+  for (int64_t n = 0; n < N; ++n)
+    for (int64_t k = 0; k < K; ++k)
+      right.mutate<double>()[static_cast<size_t>(tb != 0 ? n * K + k : k * N + n)] -=
+          zeros.as<double>()[static_cast<size_t>(n)];
+  BOLIDE_TRY(Tensor y, make_wide<double>(c, {M, N}));
+  multiply<double>(c.workers(), M, N, K, 1, [&](int64_t) {
+    return Product<double>{{left.as<double>().data(), ta != 0 ? 1 : K, ta != 0 ? M : 1},
+                           {right.as<double>().data(), tb != 0 ? 1 : N, tb != 0 ? K : 1},
+                           y.mutate<double>().data(),
+                           N};
+  });
+  const bool codes = c.has(7);
+  BOLIDE_TRY(const Affine to, Affine::read(c, 7, 8));
+  BOLIDE_TRY(const Tensor* zero, c.tensor_if(8));
+  for (int64_t i = 0; i < M * N; ++i) {
+    const auto at = static_cast<size_t>(i), n = static_cast<size_t>(i % N);
+    double sum = y.as<double>()[at];
+    if (bias != nullptr) sum += bias->as<int32_t>()[bias->elements() == N ? n : at];
+    const float factor =
+        alpha * static_cast<float>(a_affine.scale) * static_cast<float>(scales.as<double>()[n]) /
+        (codes ? static_cast<float>(to.scale) : 1.0f);
+    y.mutate<double>()[at] = static_cast<double>(static_cast<float>(sum) * factor);
+  }
+  if (!codes) return emit(c, 0, DType::kF32, std::move(y));
+  return emit_rounded(c, zero == nullptr ? a->dtype() : zero->dtype(), y, to.zero);
+}
+
 // A and B are integers; scales of A for all, or for each row.
 Result<> run_matmul_integer_to_float(RunContext& c) {
   BOLIDE_TRY(const Tensor* a, c.tensor(0));

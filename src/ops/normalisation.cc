@@ -3,6 +3,7 @@
 #include "ops/dense.h"
 #include "ops/normalise.h"
 #include "ops/ops.h"
+#include "ops/prepared_rows.h"
 #include "ops/shape.h"
 
 namespace bolide {
@@ -288,8 +289,9 @@ constexpr OpDef kOps[] = {
     {"", "BatchNormalization", 1, run_batch_normalization},
     {"", "InstanceNormalization", 1, run_instance_normalization},
     {"", "GroupNormalization", 18, run_group_normalization},
-    {"", "LayerNormalization", 1, run_layer_normalization},  // 17; exporters write it in models of older versions, too
-    {"", "RMSNormalization", 23, run_rms_normalization},
+    // 17; exporters write it in models of older versions, too
+    {.domain = "", .name = "LayerNormalization", .run = run_layer_normalization, .prepare = prepare_layer_norm},
+    {.domain = "", .name = "RMSNormalization", .since = 23, .run = run_rms_normalization, .prepare = prepare_rms_norm},
     {"", "LpNormalization", 1, run_lp_normalization},
     {"", "LRN", 1, run_lrn},
     {"", "MeanVarianceNormalization", 1, run_mean_variance_normalization},

@@ -32,6 +32,7 @@ std::span<const OpDef> string_ops();     // string.cc: String*, RegexFullMatch, 
 std::span<const OpDef> ml_ops();         // ml.cc: ai.onnx.ml
 std::span<const OpDef> training_ops();   // training.cc: ai.onnx.preview.training
 std::span<const OpDef> microsoft_ops();  // microsoft.cc: com.microsoft
+std::span<const OpDef> channels_last_ops();  // channels_last.cc: what passes make of images' ops
 
 // The row of an op in a version of its domain's operator set; null: unknown.
 const OpDef* find_op(std::string_view domain, std::string_view name, int64_t version);

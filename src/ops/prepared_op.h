@@ -25,6 +25,9 @@ struct PrepareContext {
   Workers& workers;
   DType compute = DType::kF32;  // bf16: Conv, Gemm, MatMul and attention of f32 may round what they multiply to it
 
+  uint64_t present = 0;  // bit i: the node lists input i, constant or not
+
+  bool has(size_t i) const { return i < 64 && (present >> i & 1) != 0; }
   // A constant tensor, else null.
   const Tensor* constant(size_t i) const {
     return i < constants.size() && constants[i] != nullptr ? constants[i]->tensor() : nullptr;

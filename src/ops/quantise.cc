@@ -10,6 +10,9 @@
 #include "ops/cast.h"
 #include "ops/elementwise.h"
 #include "ops/ops.h"
+#include "ops/prepared_op.h"
+#include "ops/quantise_prepared.h"
+#include "ops/quantised.h"
 
 namespace bolide {
 namespace {
@@ -197,9 +200,13 @@ Result<> run_dynamic_quantise(RunContext& c) {
 }
 
 constexpr OpDef kRows[] = {
-    {.domain = "", .name = "QuantizeLinear", .since = 10, .run = run_quantise},
-    {.domain = "", .name = "DequantizeLinear", .since = 10, .run = run_dequantise},
-    {.domain = "", .name = "DynamicQuantizeLinear", .since = 11, .run = run_dynamic_quantise},
+    {.domain = "", .name = "QuantizeLinear", .since = 10, .run = run_quantise, .prepare = prepare_quantise},
+    {.domain = "", .name = "DequantizeLinear", .since = 10, .run = run_dequantise, .prepare = prepare_dequantise},
+    {.domain = "",
+     .name = "DynamicQuantizeLinear",
+     .since = 11,
+     .run = run_dynamic_quantise,
+     .prepare = prepare_dynamic_quantise},
 };
 
 }  // namespace
@@ -221,6 +228,7 @@ std::optional<std::pair<double, double>> code_range(DType dtype) {
 std::span<const OpDef> quantise_ops() {
   static const std::vector<OpDef> kAll = [] {
     std::vector<OpDef> rows(std::begin(kRows), std::end(kRows));
+    rows.insert(rows.end(), quantised_ops().begin(), quantised_ops().end());
     rows.insert(rows.end(), quantised_product_ops().begin(), quantised_product_ops().end());
     return rows;
   }();

@@ -8,7 +8,9 @@
 #include "ops/attribute.h"
 #include "ops/cast.h"
 #include "ops/elementwise.h"
+#include "ops/prepared_op.h"
 #include "ops/quantise.h"
+#include "ops/quantise_prepared.h"
 
 namespace bolide {
 namespace {
@@ -299,7 +301,7 @@ Result<> run_qlinear_conv(RunContext& c) {
 }
 
 constexpr OpDef kRows[] = {
-    {.domain = "", .name = "MatMulInteger", .since = 10, .run = run_matmul_integer},
+    {.domain = "", .name = "MatMulInteger", .since = 10, .run = run_matmul_integer, .prepare = prepare_matmul_integer},
     {.domain = "", .name = "QLinearMatMul", .since = 10, .run = run_qlinear_matmul},
     {.domain = "", .name = "ConvInteger", .since = 10, .run = run_conv_integer},
     {.domain = "", .name = "QLinearConv", .since = 10, .run = run_qlinear_conv},

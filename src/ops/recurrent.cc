@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "ops/ops.h"
+#include "ops/prepared_rows.h"
 
 namespace bolide {
 namespace {
@@ -300,8 +301,8 @@ Result<> run_gru(RunContext& c) {
 
 constexpr OpDef kOps[] = {
     {"", "RNN", 1, run_rnn},
-    {"", "LSTM", 1, run_lstm},
-    {"", "GRU", 1, run_gru},
+    {.domain = "", .name = "LSTM", .run = run_lstm, .prepare = prepare_lstm},
+    {.domain = "", .name = "GRU", .run = run_gru, .prepare = prepare_gru},
 };
 
 }  // namespace

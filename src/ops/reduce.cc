@@ -8,6 +8,7 @@
 #include "ops/cast.h"
 #include "ops/elementwise.h"
 #include "ops/ops.h"
+#include "ops/prepared_rows.h"
 #include "ops/reduce.h"
 
 namespace bolide {
@@ -196,10 +197,19 @@ Result<> run_reduce(RunContext& c) {
 }
 
 constexpr OpDef kRows[] = {
-    {.domain = "", .name = "ReduceSum", .run = run_reduce<Fold::kSum, Map::kNone, Finish::kNone>},
-    {.domain = "", .name = "ReduceMean", .run = run_reduce<Fold::kSum, Map::kNone, Finish::kMean>},
+    {.domain = "",
+     .name = "ReduceSum",
+     .run = run_reduce<Fold::kSum, Map::kNone, Finish::kNone>,
+     .prepare = prepare_reduce<RowFold::kSum>},
+    {.domain = "",
+     .name = "ReduceMean",
+     .run = run_reduce<Fold::kSum, Map::kNone, Finish::kMean>,
+     .prepare = prepare_reduce<RowFold::kMean>},
     {.domain = "", .name = "ReduceProd", .run = run_reduce<Fold::kProduct, Map::kNone, Finish::kNone>},
-    {.domain = "", .name = "ReduceMax", .run = run_reduce<Fold::kMax, Map::kNone, Finish::kNone>},
+    {.domain = "",
+     .name = "ReduceMax",
+     .run = run_reduce<Fold::kMax, Map::kNone, Finish::kNone>,
+     .prepare = prepare_reduce<RowFold::kMax>},
     {.domain = "", .name = "ReduceMin", .run = run_reduce<Fold::kMin, Map::kNone, Finish::kNone>},
     {.domain = "", .name = "ReduceL1", .run = run_reduce<Fold::kSum, Map::kAbs, Finish::kNone>},
     {.domain = "", .name = "ReduceL2", .run = run_reduce<Fold::kSum, Map::kSquare, Finish::kRoot>},

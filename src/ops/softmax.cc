@@ -5,6 +5,7 @@
 
 #include "ops/cast.h"
 #include "ops/number.h"
+#include "ops/prepared_rows.h"
 #include "ops/shape.h"
 
 namespace bolide {
@@ -68,8 +69,8 @@ Result<> run_softmax(RunContext& c) {
 }
 
 constexpr OpDef kRows[] = {
-    {.domain = "", .name = "Softmax", .run = run_softmax<SoftmaxKind::kSoftmax>},
-    {.domain = "", .name = "LogSoftmax", .run = run_softmax<SoftmaxKind::kLog>},
+    {.domain = "", .name = "Softmax", .run = run_softmax<SoftmaxKind::kSoftmax>, .prepare = prepare_softmax},
+    {.domain = "", .name = "LogSoftmax", .run = run_softmax<SoftmaxKind::kLog>, .prepare = prepare_log_softmax},
     {.domain = "", .name = "Hardmax", .run = run_softmax<SoftmaxKind::kHard>},
 };
 

@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <unordered_map>
+
+#include "base/file.h"
 
 namespace bolide {
 
@@ -20,28 +23,83 @@ struct Interpreter::Program {
   const Graph* graph = nullptr;
   std::vector<ValueId> inputs;
   std::vector<Step> steps;
+  // Where a run keeps a value that is no constant; -1: nowhere, nothing makes it any more.
+  std::vector<int32_t> slots;
+  size_t slot_count = 0;
 
-  static Result<std::unique_ptr<PreparedOp>> prepare(const Graph& graph, const Node& node, const Generic& op,
+  // How many readers of each constant need it.
+  class Constants {
+   public:
+    explicit Constants(Graph* graph) : graph_(graph) {
+      if (graph == nullptr) return;
+      needed_.resize(graph->value_count());
+      const auto need = [&](ValueId value) {
+        if (value != kNoValue) ++needed_[static_cast<size_t>(value)];
+      };
+      for (const NodeId id : graph->order()) {
+        for (const ValueId value : graph->node(id).in) need(value);
+        for (const Body& body : graph->node(id).bodies)
+          for (const ValueId value : body.captures) need(value);
+      }
+      for (const Output& output : graph->outputs()) need(output.value);
+      for (size_t i = 0; i < needed_.size(); ++i) drop_if_free(static_cast<ValueId>(i));
+    }
+    void give_up(const Node& node, const PreparedOp& prepared) {
+      if (graph_ == nullptr) return;
+      for (size_t i = 0; i < node.in.size(); ++i) {
+        if (node.in[i] == kNoValue || !prepared.holds(i)) continue;
+        --needed_[static_cast<size_t>(node.in[i])];
+        drop_if_free(node.in[i]);
+      }
+    }
+
+   private:
+    void drop_if_free(ValueId id) {
+      const Value& value = graph_->value(id);
+      if (value.kind != ValueKind::kConstant || needed_[static_cast<size_t>(id)] > 0) return;
+      if (const Tensor* tensor = value.constant->tensor(); tensor != nullptr && !tensor->is_string())
+        release_mapped({tensor->data(), tensor->bytes()});
+      graph_->drop_constant(id);
+    }
+    Graph* graph_;
+    std::vector<int> needed_;
+  };
+
+  static Result<std::unique_ptr<PreparedOp>> prepare(const Node& node, const Generic& op,
+                                                     std::span<const AnyValue* const> known,
                                                      const PrepareSettings& settings) {
     if (op.def->prepare == nullptr) return std::unique_ptr<PreparedOp>();
     std::vector<const AnyValue*> constants;
-    for (const ValueId id : node.in) constants.push_back(id == kNoValue ? nullptr : graph.value(id).constant.get());
+    uint64_t present = 0;
+    for (size_t i = 0; i < node.in.size() && i < 64; ++i)
+      if (node.in[i] != kNoValue) present |= uint64_t{1} << i;
+    for (const ValueId id : node.in) constants.push_back(id == kNoValue ? nullptr : known[static_cast<size_t>(id)]);
     return op.def->prepare({.attributes = *op.attributes,
                             .version = op.version,
                             .constants = constants,
                             .outputs = node.out.size(),
                             .device = settings.device,
                             .workers = settings.workers,
-                            .compute = settings.compute});
+                            .compute = settings.compute,
+                            .present = present});
   }
 
-  static Result<std::unique_ptr<Program>> make(const Graph& graph, const PrepareSettings* settings) {
+  // `captured`: of a body's captures, those that are constants; else null.
+  static Result<std::unique_ptr<Program>> make(const Graph& graph, const PrepareSettings* settings,
+                                               Graph* dropping = nullptr,
+                                               std::span<const AnyValue* const> captured = {}) {
     auto program = std::make_unique<Program>();
     program->graph = &graph;
+    Constants constants(dropping);
+    std::vector<const AnyValue*> known(graph.value_count());  // constants, by value
     std::vector<size_t> last(graph.value_count(), SIZE_MAX);
     for (size_t i = 0; i < graph.value_count(); ++i)
       if (graph.value(static_cast<ValueId>(i)).kind == ValueKind::kInput)
         program->inputs.push_back(static_cast<ValueId>(i));
+    for (size_t i = 0; i < known.size(); ++i) known[i] = graph.value(static_cast<ValueId>(i)).constant.get();
+    const size_t own = program->inputs.size() - std::min(program->inputs.size(), captured.size());
+    for (size_t i = 0; i < captured.size() && own + i < program->inputs.size(); ++i)
+      known[static_cast<size_t>(program->inputs[own + i])] = captured[i];
     for (const NodeId id : graph.order()) {
       const Node& node = graph.node(id);
       Step step;
@@ -50,9 +108,10 @@ struct Interpreter::Program {
       if (step.op == nullptr)
         return error(Code::kInternal, fmt::format("{}: {} is no general op", node.name, op_name(node.op)));
       if (settings != nullptr) {
-        auto prepared = prepare(graph, node, *step.op, *settings);
+        auto prepared = prepare(node, *step.op, known, *settings);
         if (!prepared) return std::move(prepared).error().context(named(node, *step.op));
         step.prepared = *std::move(prepared);
+        if (step.prepared != nullptr) constants.give_up(node, *step.prepared);
       }
       const auto use = [&](ValueId value) {
         if (value != kNoValue) last[static_cast<size_t>(value)] = program->steps.size();
@@ -61,14 +120,25 @@ struct Interpreter::Program {
       for (const ValueId value : node.out) use(value);
       for (const Body& body : node.bodies) {
         for (const ValueId value : body.captures) use(value);
-        BOLIDE_TRY(auto inside, make(*body.graph, settings));
+        std::vector<const AnyValue*> outer;
+        for (const ValueId value : body.captures)
+          outer.push_back(value == kNoValue ? nullptr : known[static_cast<size_t>(value)]);
+        BOLIDE_TRY(auto inside, make(*body.graph, settings, nullptr, outer));
         step.bodies.push_back(std::move(inside));
       }
       program->steps.push_back(std::move(step));
     }
+    program->slots.assign(graph.value_count(), -1);
+    const auto place = [&](ValueId value) {
+      program->slots[static_cast<size_t>(value)] = static_cast<int32_t>(program->slot_count++);
+    };
+    for (const ValueId value : program->inputs) place(value);
+    for (const Step& step : program->steps)
+      for (const ValueId value : graph.node(step.node).out) place(value);
     for (const Output& output : graph.outputs()) last[static_cast<size_t>(output.value)] = SIZE_MAX;
     for (size_t i = 0; i < last.size(); ++i)
-      if (last[i] != SIZE_MAX) program->steps[last[i]].last.push_back(static_cast<ValueId>(i));
+      if (last[i] != SIZE_MAX && program->slots[i] >= 0)
+        program->steps[last[i]].last.push_back(static_cast<ValueId>(i));
     std::unordered_map<ValueId, size_t> results;
     for (size_t i = 0; i < graph.outputs().size(); ++i) results.emplace(graph.outputs()[i].value, i);
     for (Step& step : program->steps) {
@@ -115,11 +185,14 @@ struct Interpreter::Program {
                                     std::span<const OutputMemory> memories) const {
     if (given.size() != inputs.size())
       return error(Code::kInvalid, fmt::format("{} inputs for a graph of {}", given.size(), inputs.size()));
-    std::vector<AnyValue> values(graph->value_count());
-    for (size_t i = 0; i < given.size(); ++i) values[static_cast<size_t>(inputs[i])] = std::move(given[i]);
+    std::vector<AnyValue> values(slot_count);
+    const auto slot_of = [&](ValueId id) -> AnyValue& {
+      return values[static_cast<size_t>(slots[static_cast<size_t>(id)])];
+    };
+    for (size_t i = 0; i < given.size(); ++i) slot_of(inputs[i]) = std::move(given[i]);
     const auto value_of = [&](ValueId id) -> const AnyValue* {
       const Value& value = graph->value(id);
-      return value.kind == ValueKind::kConstant ? value.constant.get() : &values[static_cast<size_t>(id)];
+      return value.kind == ValueKind::kConstant ? value.constant.get() : &slot_of(id);
     };
     std::vector<const AnyValue*> in;
     std::vector<AnyValue> out;
@@ -149,8 +222,8 @@ struct Interpreter::Program {
       if (machine.observer != nullptr)
         (*machine.observer)(*graph, step.node, in, out,
                             std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-      for (size_t i = 0; i < out.size(); ++i) values[static_cast<size_t>(node.out[i])] = std::move(out[i]);
-      for (const ValueId id : step.last) values[static_cast<size_t>(id)] = {};
+      for (size_t i = 0; i < out.size(); ++i) slot_of(node.out[i]) = std::move(out[i]);
+      for (const ValueId id : step.last) slot_of(id) = {};
     }
     std::vector<AnyValue> results;
     for (const Output& output : graph->outputs()) results.push_back(*value_of(output.value));
@@ -165,6 +238,11 @@ Interpreter::~Interpreter() = default;
 
 Result<Interpreter> Interpreter::make(const Graph& graph, const PrepareSettings* settings) {
   BOLIDE_TRY(auto program, Program::make(graph, settings));
+  return Interpreter(std::move(program));
+}
+
+Result<Interpreter> Interpreter::make_and_drop(Graph& graph, const PrepareSettings& settings) {
+  BOLIDE_TRY(auto program, Program::make(graph, &settings, &graph));
   return Interpreter(std::move(program));
 }
 

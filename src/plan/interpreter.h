@@ -29,6 +29,9 @@ class Interpreter {
   // The graph has general ops alone and must outlive the interpreter. Without settings every node runs its reference
   // kernel.
   static Result<Interpreter> make(const Graph& graph, const PrepareSettings* settings = nullptr);
+  // The same, and what of the graph's constants no node reads any more, since each has packed it or nobody did, is
+  // dropped as soon as that is so.
+  static Result<Interpreter> make_and_drop(Graph& graph, const PrepareSettings& settings);
   Interpreter(Interpreter&&) noexcept;
   Interpreter& operator=(Interpreter&&) noexcept;
   ~Interpreter();

@@ -1,9 +1,11 @@
 #include "tensor/caching_pool.h"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
 
 #include <algorithm>
-#include <bit>
+#include <chrono>
+#include <list>
 #include <map>
 #include <mutex>
 #include <new>
@@ -14,78 +16,138 @@ namespace bolide {
 namespace {
 
 constexpr size_t kAlignment = 64;
+constexpr size_t kLargePage = 2 << 20;
+constexpr size_t kSlab = 8 << 20;  // of a pool that has as much already; larger ones for larger tensors
 
-// Sizes of which there are eight between powers of two: at most an eighth is wasted.
-size_t size_class(size_t bytes) {
-  bytes = std::max<size_t>(bytes, kAlignment);
-  const size_t step = std::max<size_t>(std::bit_floor(bytes) / 8, kAlignment);
-  return round_up(bytes, step);
+// Sizes of whole cache lines. Larger ones are a few lines longer, so that tensors of whole pages do not all begin at
+// the same place of a page: their elements would compete for the same lines of L1.
+size_t padded(size_t bytes) {
+  return round_up(std::max<size_t>(bytes, 1), kAlignment) + (bytes >= 4096 ? 5 * kAlignment : 0);
 }
-
-void release(std::byte* data) { ::operator delete(data, std::align_val_t{kAlignment}); }
 
 }  // namespace
 
 struct CachingPool::State {
+  struct Slab {
+    std::byte* data = nullptr;
+    size_t size = 0, used = 0;
+    std::map<size_t, size_t> free;  // offset > size; no two of them touch
+  };
+
+  bool keeps = true;
   std::mutex mutex;
-  std::multimap<size_t, std::byte*> free;
-  size_t in_use = 0, kept = 0, in_use_max = 0;
+  std::list<Slab> slabs;
+  size_t in_use = 0, reserved = 0, in_use_max = 0;
+  Fresh fresh;
+
+  static void release(std::byte* data) { ::operator delete(data, std::align_val_t{kLargePage}); }
 
   ~State() {
-    for (const auto& [size, data] : free) release(data);
+    for (const Slab& slab : slabs) release(slab.data);
   }
 
-  void give(std::byte* data, size_t size) {
-    std::multimap<size_t, std::byte*> beyond;
+  // The smallest free part that has room; null: there is none.
+  std::byte* cut(size_t size, Slab** from) {
+    Slab* best = nullptr;
+    std::map<size_t, size_t>::iterator at;
+    for (Slab& slab : slabs)
+      for (auto it = slab.free.begin(); it != slab.free.end(); ++it)
+        if (it->second >= size && (best == nullptr || it->second < at->second)) best = &slab, at = it;
+    if (best == nullptr) return nullptr;
+    const auto [offset, length] = *at;
+    best->free.erase(at);
+    if (length > size) best->free.emplace(offset + size, length - size);
+    best->used += size;
+    *from = best;
+    return best->data + offset;
+  }
+
+  bool grow(size_t size) {
+    const auto start = std::chrono::steady_clock::now();
+    const size_t usual = std::clamp(round_up(reserved, kLargePage), kLargePage, kSlab);
+    Slab slab;
+    slab.size = std::max(round_up(size, kLargePage), usual);
+    slab.data = static_cast<std::byte*>(::operator new(slab.size, std::align_val_t{kLargePage}, std::nothrow));
+    if (slab.data == nullptr) return false;
+    // A refusal only costs speed. The first slab has small pages: small networks need few.
+    if (slab.size > kLargePage || !slabs.empty()) ::madvise(slab.data, slab.size, MADV_HUGEPAGE);
+    slab.free.emplace(0, slab.size);
+    reserved += slab.size;
+    ++fresh.count, fresh.bytes += slab.size;
+    slabs.push_back(std::move(slab));
+    fresh.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    return true;
+  }
+
+  void give(std::byte* data, size_t size, Slab* slab) {
+    std::list<Slab> unwanted;
     {
       const std::lock_guard lock(mutex);
-      in_use -= size, kept += size;
-      free.emplace(size, data);
-      while (in_use + kept > in_use_max + in_use_max / 4) {
-        const auto largest = std::prev(free.end());
-        kept -= largest->first;
-        beyond.insert(free.extract(largest));
+      in_use -= size, slab->used -= size;
+      const auto offset = static_cast<size_t>(data - slab->data);
+      auto at = slab->free.emplace(offset, size).first;
+      if (const auto next = std::next(at); next != slab->free.end() && offset + size == next->first) {
+        at->second += next->second;
+        slab->free.erase(next);
+      }
+      if (at != slab->free.begin()) {
+        if (const auto before = std::prev(at); before->first + before->second == offset) {
+          before->second += at->second;
+          slab->free.erase(at);
+        }
+      }
+      const size_t most = keeps ? in_use_max + in_use_max / 4 + kSlab : 0;
+      for (auto it = slabs.begin(); slab->used == 0 && it != slabs.end() && reserved > most;) {
+        const auto here = it++;
+        if (here->used > 0) continue;
+        reserved -= here->size;
+        unwanted.splice(unwanted.end(), slabs, here);
       }
     }
-    for (const auto& [_, unwanted] : beyond) release(unwanted);
+    for (const Slab& one : unwanted) release(one.data);
   }
 };
 
-CachingPool::CachingPool() : state_(std::make_shared<State>()) {}
+CachingPool::CachingPool(bool keeps) : state_(std::make_shared<State>()) { state_->keeps = keeps; }
 
 Result<std::shared_ptr<std::byte>> CachingPool::take(size_t bytes) {
-  const size_t size = size_class(bytes);
-  std::byte* data = nullptr;
-  {
-    const std::lock_guard lock(state_->mutex);
-    if (const auto it = state_->free.find(size); it != state_->free.end()) {
-      data = it->second;
-      state_->free.erase(it);
-      state_->kept -= size;
-    }
-    state_->in_use += size;
-    state_->in_use_max = std::max(state_->in_use_max, state_->in_use);
-  }
-  if (data == nullptr) data = static_cast<std::byte*>(::operator new(size, std::align_val_t{kAlignment}, std::nothrow));
-  if (data == nullptr) {
-    const std::lock_guard lock(state_->mutex);
-    state_->in_use -= size;
+  const auto refuse = [&] {
     return error(Code::kOutOfMemory, fmt::format("no memory for a tensor of {} bytes", bytes));
+  };
+  if (bytes > SIZE_MAX / 2) return refuse();
+  const size_t size = padded(bytes);
+  State::Slab* slab = nullptr;
+  const std::lock_guard lock(state_->mutex);
+  std::byte* data = state_->cut(size, &slab);
+  if (data == nullptr) {
+    if (!state_->grow(size)) return refuse();
+    data = state_->cut(size, &slab);
   }
-  return std::shared_ptr<std::byte>(data, [state = state_, size](std::byte* p) { state->give(p, size); });
+  state_->in_use += size;
+  state_->in_use_max = std::max(state_->in_use_max, state_->in_use);
+  return std::shared_ptr<std::byte>(data, [state = state_, size, slab](std::byte* p) { state->give(p, size, slab); });
 }
 
+CachingPool::Fresh CachingPool::fresh() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->fresh;
+}
 size_t CachingPool::bytes_in_use() const {
   const std::lock_guard lock(state_->mutex);
   return state_->in_use;
 }
 size_t CachingPool::bytes_kept() const {
   const std::lock_guard lock(state_->mutex);
-  return state_->kept;
+  return state_->reserved - state_->in_use;
 }
 size_t CachingPool::bytes_in_use_max() const {
   const std::lock_guard lock(state_->mutex);
   return state_->in_use_max;
+}
+
+TensorPool& packed_pool() {
+  static auto* const pool = new CachingPool(false);  // tensors of static lifetime may outlive other statics
+  return *pool;
 }
 
 }  // namespace bolide

@@ -29,6 +29,7 @@ static_assert(sizeof(cublasLtMatmulAlgo_t) == sizeof(MatmulAlgorithm));
 
 cudaDataType_t type_of(DType dtype) {
   switch (dtype) {
+    case DType::kF16: return CUDA_R_16F;
     case DType::kBF16: return CUDA_R_16BF;
     case DType::kF8E4M3: return CUDA_R_8F_E4M3;
     default: return CUDA_R_32F;
@@ -58,7 +59,7 @@ struct Matmuls::Key {
   int64_t tokens, n, k, x_stride, weight_stride, out_stride, residual_stride;
   size_t workspace;
   DType in, out;
-  bool has_bias, has_residual, has_scales;
+  bool has_bias, has_residual, has_scales, relu;
   uint32_t x_alignment, weight_alignment, out_alignment, residual_alignment;
   MatmulAlgorithm chosen;
 
@@ -76,6 +77,7 @@ struct Matmuls::Key {
             .has_bias = p.bias != nullptr,
             .has_residual = p.residual.data != nullptr,
             .has_scales = p.x_scale != nullptr,
+            .relu = p.relu,
             .x_alignment = alignment_of(p.x.data),
             .weight_alignment = alignment_of(p.weight.data),
             .out_alignment = alignment_of(p.out.data),
@@ -130,8 +132,11 @@ Result<std::unique_ptr<Matmuls::Ready>> Matmuls::describe(const Key& key) const 
   BOLIDE_TRY(
       check(lt, lt.MatmulDescCreate(&ready->operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate"));
   BOLIDE_TRY(set(CUBLASLT_MATMUL_DESC_TRANSA, static_cast<int32_t>(CUBLAS_OP_T)));
+  if (key.relu && !key.has_bias)
+    BOLIDE_TRY(set(CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<uint32_t>(CUBLASLT_EPILOGUE_RELU)));
   if (key.has_bias) {
-    BOLIDE_TRY(set(CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<uint32_t>(CUBLASLT_EPILOGUE_BIAS)));
+    BOLIDE_TRY(set(CUBLASLT_MATMUL_DESC_EPILOGUE,
+                   static_cast<uint32_t>(key.relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS)));
     BOLIDE_TRY(set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
                    static_cast<int32_t>(type_of(key.in == DType::kF8E4M3 ? DType::kBF16 : key.out))));
   }

@@ -19,9 +19,9 @@ namespace bolide {
 
 struct CublasLt;
 
-// out [T, N] = x [T, K] weight [N, K]^T + bias [N] + residual [T, N], summed in f32. x and weight are both bf16 or both
-// f8e4m3; out is bf16 or f32, and residual and bias are of out's type, but that f8's bias is always bf16. f8 may have a
-// scale for each row of x and of the weight: both or none.
+// out [T, N] = x [T, K] weight [N, K]^T + bias [N] + residual [T, N], summed in f32. x and weight are both f16, both
+// bf16 or both f8e4m3; out is f16 (of f16), bf16 or f32, and residual and bias are of out's type, but that f8's bias is
+// always bf16. f8 may have a scale for each row of x and of the weight: both or none.
 struct Matmul {
   struct Matrix {
     const void* data = nullptr;
@@ -34,6 +34,7 @@ struct Matmul {
   Matrix out;       // written
   const void* bias = nullptr;
   const float *x_scale = nullptr, *weight_scale = nullptr;
+  bool relu = false;  // at the end
 };
 
 // A cublasLtMatmulAlgo_t: valid for the library's version and GPU that gave it. All zero: none.

@@ -79,6 +79,9 @@ void run_bf16_tiles(void (*strips_times_tiles)(const AmxBf16Args&), const Produc
                    .columns = p.n - column,
                    .tokens = static_cast<int>(std::min(args.row_tiles * kTileTokens, p.tokens - token))};
     strips_times_tiles(args);
+    if (p.finish == nullptr) return;
+    const int64_t columns = std::min(args.strips * kStripRows, args.target.columns);
+    for (int m = 0; m < args.target.tokens; ++m) p.finish(args.target.out + m * p.out_stride, columns);
   });
 }
 

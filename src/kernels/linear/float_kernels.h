@@ -23,7 +23,18 @@ struct FloatArgs {
   StripTarget target;
 };
 
+// Rows [tokens, k] of f32 for a panel of `tile` tokens; those it lacks become zeros.
+struct PanelRows {
+  const float* x;
+  int64_t x_stride;
+  int64_t k;
+  int tokens, tile;
+  float* panel;
+};
+
 namespace avx512 {
+void fill_panel(const PanelRows& rows);  // [k][tile]
+void fill_pairs(const PanelRows& rows);  // pairs of bf16 [ceil(k / 2)][tile][2], to nearest even
 // tile is one of 1, 2, 4, 6, 8, 12.
 void float_strips(const FloatArgs& args);
 // A strip of codes as f32 [k][16].
@@ -52,6 +63,7 @@ void bf16_strips(const AmxBf16Args& args);
 }  // namespace amx
 
 namespace avx2 {
+void fill_panel(const PanelRows& rows);  // [k][tile]
 // tile is one of 1, 2, 4, 6.
 void float_strips(const FloatArgs& args);
 // A strip of codes as f32 [k][16].

@@ -21,6 +21,7 @@ struct FloatEngine {
   bool bf16_pairs;                                 // the panel holds pairs of bf16
   void (*decode)(const StripArgs&, float* strip);  // for block-quantised weights, else null
   void (*widen)(FloatStorage, const uint8_t* weights, int64_t k, float* strip);  // for codes of 8 bits, else null
+  void (*fill)(const PanelRows&);                                                // of plain rows; pairs for bf16_pairs
   bool decodes() const { return decode != nullptr || widen != nullptr; }
 };
 
@@ -90,6 +91,12 @@ void run(const Product& p, Workers& workers) {
   const auto fill_tile = [&](int64_t i, int thread) {
     float* panel = panels + i * tile_floats;
     auto* rounded = reinterpret_cast<float*>(scratch + static_cast<size_t>(thread) * per_thread);
+    if (p.x_rows == nullptr && p.rounding == InputRounding::kNone && (E.bf16_pairs || p.compute == Compute::kF32)) {
+      const auto tokens = static_cast<int>(std::min<int64_t>(tile, p.tokens - i * tile));
+      E.fill({.x = p.row(i * tile), .x_stride = p.x_stride, .k = p.k, .tokens = tokens, .tile = tile, .panel = panel});
+      if (!E.bf16_pairs) std::fill(panel + p.k * tile, panel + shape.k * tile, 0.0f);
+      return;
+    }
     if ((i + 1) * tile > p.tokens) std::memset(panel, 0, static_cast<size_t>(tile_floats) * sizeof(float));
     for (int64_t t = i * tile; t < std::min((i + 1) * tile, p.tokens); ++t) {
       const float* x = p.row(t);
@@ -150,6 +157,9 @@ void run(const Product& p, Workers& workers) {
                        .columns = p.n - column,
                        .tokens = static_cast<int>(std::min<int64_t>(tile, p.tokens - token))};
         E.strips(args);
+        if (p.finish == nullptr) continue;
+        const int64_t columns = std::min(args.strips * kStripRows, args.target.columns);
+        for (int m = 0; m < args.target.tokens; ++m) p.finish(args.target.out + m * p.out_stride, columns);
       }
     }
   });
@@ -186,13 +196,16 @@ bool bf16_storage(const ValueType& weight) {
 
 constexpr int kWideTiles[] = {1, 2, 4, 6, 8, 12};
 constexpr int kNarrowTiles[] = {1, 2, 4, 6};
-constexpr FloatEngine kBf16Engine{kWideTiles, avx512bf16::bf16_strips, true, nullptr, nullptr};
-constexpr FloatEngine kAvx512Engine{kWideTiles, avx512::float_strips, false, nullptr, nullptr};
-constexpr FloatEngine kAvx512Decoding{kWideTiles, avx512::float_strips, false, vnni::decode_strip, nullptr};
-constexpr FloatEngine kAvx512Codes{kWideTiles, avx512::float_strips, false, nullptr, avx512::widen_codes};
-constexpr FloatEngine kAvx2Codes{kNarrowTiles, avx2::float_strips, false, nullptr, avx2::widen_codes};
-constexpr FloatEngine kAvx2Engine{kNarrowTiles, avx2::float_strips, false, nullptr, nullptr};
-constexpr FloatEngine kAvx2Decoding{kNarrowTiles, avx2::float_strips, false, avx2::decode_strip, nullptr};
+constexpr FloatEngine kBf16Engine{kWideTiles, avx512bf16::bf16_strips, true, nullptr, nullptr, avx512::fill_pairs};
+constexpr FloatEngine kAvx512Engine{kWideTiles, avx512::float_strips, false, nullptr, nullptr, avx512::fill_panel};
+constexpr FloatEngine kAvx512Decoding{kWideTiles, avx512::float_strips, false, vnni::decode_strip,
+                                      nullptr,    avx512::fill_panel};
+constexpr FloatEngine kAvx512Codes{kWideTiles, avx512::float_strips, false,
+                                   nullptr,    avx512::widen_codes,  avx512::fill_panel};
+constexpr FloatEngine kAvx2Codes{kNarrowTiles, avx2::float_strips, false, nullptr, avx2::widen_codes, avx2::fill_panel};
+constexpr FloatEngine kAvx2Engine{kNarrowTiles, avx2::float_strips, false, nullptr, nullptr, avx2::fill_panel};
+constexpr FloatEngine kAvx2Decoding{kNarrowTiles, avx2::float_strips, false, avx2::decode_strip,
+                                    nullptr,      avx2::fill_panel};
 
 }  // namespace
 

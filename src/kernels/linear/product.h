@@ -8,7 +8,7 @@
 
 namespace bolide {
 
-// out[t][i] = sum_k x[row t][k] weight[i][k] * scale[i] + bias[i] + residual[t][i]
+// out[t][i] = finish(sum_k x[row t][k] weight[i][k] * scale[i] + bias[i] + residual[t][i])
 struct Product {
   DType dtype = DType::kNone;  // of the weight
   const QuantScheme* quant = nullptr;
@@ -26,6 +26,8 @@ struct Product {
   const float* bias = nullptr;      // [n] or null
   const float* residual = nullptr;  // [tokens, n] or null
   int64_t residual_stride = 0;
+  // What becomes of each finished piece of a row of out, in place; null: nothing.
+  void (*finish)(float* piece, int64_t count) = nullptr;
   MutableBytes workspace;
 
   const float* row(int64_t t) const { return x + (x_rows != nullptr ? x_rows[t] : t) * x_stride; }

@@ -49,6 +49,7 @@ BOLIDE_INLINE Vec fms(Vec a, Vec b, Vec c) { return {_mm512_fmsub_ps(a.v, b.v, c
 // The second operand if either is NaN.
 BOLIDE_INLINE Vec max(Vec a, Vec b) { return {_mm512_max_ps(a.v, b.v)}; }
 BOLIDE_INLINE Vec min(Vec a, Vec b) { return {_mm512_min_ps(a.v, b.v)}; }
+BOLIDE_INLINE Vec sqrt(Vec a) { return {_mm512_sqrt_ps(a.v)}; }
 BOLIDE_INLINE Vec abs(Vec a) { return {_mm512_abs_ps(a.v)}; }
 BOLIDE_INLINE Vec round(Vec a) { return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)}; }
 // Magnitude of a, sign of s.

@@ -2,15 +2,14 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <string_view>
 
 #include "ir/op_def.h"
+#include "passes/general/facts_limits.h"
 
 namespace bolide {
 namespace {
-
-constexpr int64_t kValuesMax = 64;
-constexpr int64_t kDimMax = int64_t{1} << 40;
 
 bool among(std::string_view name, std::initializer_list<std::string_view> list) {
   return std::find(list.begin(), list.end(), name) != list.end();
@@ -127,13 +126,21 @@ void FactsTable::learn(const Graph& graph, NodeId id) {
   const auto* op = std::get_if<Generic>(&node.op);
   for (size_t i = 0; op != nullptr && i < node.out.size(); ++i) {
     Facts facts;
-    if (op->def->domain.empty() || op->def->domain == "com.microsoft") facts = infer(node, *op, i);
+    const std::string_view domain = op->def->domain;
+    if (domain.empty() || domain == "com.microsoft" || domain == "bolide") facts = infer(node, *op, i);
     if (facts.rank() > kRankMax) facts.dims.reset();
     set(node.out[i], std::move(facts));
   }
 }
 
 // Dims of a broadcast of inputs [first, first + count).
+// `dim` is the smaller of `whole` and a number of at least 2: where both are broadcast together, they are equal, or the
+// run fails.
+bool FactsTable::is_clipped(int64_t whole, int64_t dim) const {
+  const auto it = clipped_.find(dim);
+  return it != clipped_.end() && it->second == whole;
+}
+
 std::optional<Numbers> FactsTable::broadcast(const Node& node, size_t first, size_t count) {
   Numbers to;
   for (size_t i = first; i < first + count; ++i) {
@@ -148,8 +155,8 @@ std::optional<Numbers> FactsTable::broadcast(const Node& node, size_t first, siz
         into = dim;
       else if (is_number(dim) && is_symbol(into))
         into = dim;  // the symbol is 1 or the same
-      else if (is_symbol(dim) && is_symbol(into))
-        into = fresh();
+      else if (is_symbol(dim) && is_symbol(into) && !is_clipped(into, dim))
+        into = is_clipped(dim, into) ? dim : fresh();
     }
   }
   return to;
@@ -198,8 +205,7 @@ std::optional<Numbers> FactsTable::reshape(const Facts& from, const Numbers& tar
 }
 
 // Conv and pools: [N, channels, ...].
-Facts FactsTable::windowed(const Node& node, const Generic& op, bool pool) {
-  const Facts& x = (*this)[node.in[0]];
+Facts FactsTable::windowed(const Facts& x, const Node& node, const Generic& op, bool pool) {
   Facts to;
   to.dtype = x.dtype;
   if (!x.dims || x.rank() < 3) return to;
@@ -238,146 +244,20 @@ Facts FactsTable::windowed(const Node& node, const Generic& op, bool pool) {
   return to;
 }
 
-// Shape, Gather, Concat, Slice and their like: what shapes are computed with.
-Facts FactsTable::selected(const Node& node, const Generic& op, size_t output) {
-  const std::string_view name = op.def->name;
-  const Attributes& a = *op.attributes;
-  const auto in = [&](size_t i) -> const Facts& { return (*this)[i < node.in.size() ? node.in[i] : kNoValue]; };
-  const Facts& x = in(0);
+// What ops/channels_last.h has: [N, H, W, C].
+Facts FactsTable::channels_last(const Facts& x, const Node& node, const Generic& op) {
   Facts to;
   to.dtype = x.dtype;
-  const auto axis_of = [&](int64_t axis, int rank) { return axis < 0 ? axis + rank : axis; };
-  if (name == "Shape") {
-    to.dtype = DType::kI64;
-    to.dims = Numbers{fresh()};
-    if (!x.dims) return to;
-    const int64_t rank = x.rank();
-    const auto start = a.integer("start", 0), end = a.integer("end", rank);
-    if (!start || !end) return to;
-    const int64_t begin = std::clamp<int64_t>(*start < 0 ? *start + rank : *start, 0, rank);
-    const int64_t stop = std::clamp<int64_t>(*end < 0 ? *end + rank : *end, begin, rank);
-    to.values = Numbers(x.dims->begin() + begin, x.dims->begin() + stop);
-    to.dims = Numbers{stop - begin};
-  } else if (name == "Gather") {
-    const Facts& at = in(1);
-    const auto axis = a.integer("axis", 0);
-    if (!axis || !x.dims || !at.dims) return to;
-    const int64_t k = axis_of(*axis, x.rank());
-    if (k < 0 || k >= x.rank()) return to;
-    to.dims = x.dims;
-    to.dims->erase(to.dims->begin() + k);
-    to.dims->insert(to.dims->begin() + k, at.dims->begin(), at.dims->end());
-    if (x.values && at.values && at.rank() <= 1) {
-      Numbers picked;
-      for (int64_t i : *at.values) {
-        if (is_number(i) && i < 0) i += static_cast<int64_t>(x.values->size());
-        if (!is_number(i) || i < 0 || i >= static_cast<int64_t>(x.values->size())) return to;
-        picked.push_back((*x.values)[static_cast<size_t>(i)]);
-      }
-      to.values = picked;
-    }
-  } else if (name == "Concat") {
-    const auto axis = a.integer("axis", 0);
-    Numbers values;
-    bool known = axis.has_value();
-    for (size_t i = 0; i < node.in.size(); ++i) {
-      const Facts& part = in(i);
-      known = known && part.values && part.rank() == 1 && values.size() < static_cast<size_t>(kValuesMax);
-      if (known) values.insert(values.end(), part.values->begin(), part.values->end());
-      if (!part.dims || !x.dims || part.rank() != x.rank() || !axis) {
-        to.dims.reset();
-        return to;
-      }
-      const int64_t k = axis_of(*axis, x.rank());
-      if (k < 0 || k >= x.rank()) return to;
-      if (i == 0) {
-        to.dims = x.dims;
-        continue;
-      }
-      int64_t& dim = (*to.dims)[static_cast<size_t>(k)];
-      const int64_t more = (*part.dims)[static_cast<size_t>(k)];
-      dim = is_number(dim) && is_number(more) ? std::min(dim + more, kDimMax) : fresh();
-    }
-    if (known) to.values = values;
-  } else if (name == "Slice") {
-    if (!x.dims) return to;
-    to.dims = x.dims;
-    const bool attributes = op.version < 10;
-    const auto given = [&](std::string_view key, size_t i) -> std::optional<Numbers> {
-      if (attributes) {
-        const auto list = a.integers(key);
-        return list && a.has(key) ? std::optional(*list) : std::nullopt;
-      }
-      return in(i).values;
-    };
-    const auto starts = given("starts", 1), ends = given("ends", 2);
-    auto axes = given("axes", 3), steps = attributes ? std::nullopt : in(4).values;
-    const bool has_axes = attributes ? a.has("axes") : node.in.size() > 3 && node.in[3] != kNoValue;
-    const bool has_steps = !attributes && node.in.size() > 4 && node.in[4] != kNoValue;
-    if (!starts || !ends || starts->size() != ends->size() || (has_axes && !axes) || (has_steps && !steps)) {
-      for (int64_t& dim : *to.dims) dim = fresh();
-      return to;
-    }
-    for (size_t i = 0; i < starts->size(); ++i) {
-      const int64_t k = axis_of(has_axes && i < axes->size() ? (*axes)[i] : static_cast<int64_t>(i), x.rank());
-      if (k < 0 || k >= x.rank()) return to;
-      int64_t& dim = (*to.dims)[static_cast<size_t>(k)];
-      const int64_t step = has_steps && i < steps->size() ? (*steps)[i] : 1;
-      int64_t begin = (*starts)[i], end = (*ends)[i];
-      if (!is_number(dim) || !is_number(begin) || !is_number(end) || step != 1) {
-        const bool all = begin == 0 && step == 1 && is_number(end) && end >= INT32_MAX;
-        if (!all) dim = fresh();
-        continue;
-      }
-      begin = std::clamp<int64_t>(begin < 0 ? begin + dim : begin, 0, dim);
-      end = std::clamp<int64_t>(end < 0 ? end + dim : end, begin, dim);
-      if (x.values && x.rank() == 1) to.values = Numbers(x.values->begin() + begin, x.values->begin() + end);
-      dim = end - begin;
-    }
-  } else if (name == "Squeeze" || name == "Unsqueeze") {
-    const auto listed = a.integers("axes");
-    const bool by_input = op.version >= 13 && node.in.size() > 1 && node.in[1] != kNoValue;
-    if (!x.dims || !listed || (by_input && !in(1).values)) return to;
-    Numbers axes = by_input ? *in(1).values : *listed;
-    const bool insert = name == "Unsqueeze";
-    const int rank = x.rank() + (insert ? static_cast<int>(axes.size()) : 0);
-    for (int64_t& axis : axes) {
-      axis = is_number(axis) ? axis_of(axis, rank) : -1;
-      if (axis < 0 || axis >= rank) return to;
-    }
-    std::sort(axes.begin(), axes.end());
-    if (!insert && axes.empty()) {
-      for (const int64_t dim : *x.dims)
-        if (is_symbol(dim)) return to;
-      for (int i = 0; i < rank; ++i)
-        if ((*x.dims)[static_cast<size_t>(i)] == 1) axes.push_back(i);
-    }
-    to.dims = x.dims;
-    for (size_t i = 0; i < axes.size(); ++i) {
-      if (insert)
-        to.dims->insert(to.dims->begin() + axes[i], 1);
-      else
-        to.dims->erase(to.dims->begin() + axes[axes.size() - 1 - i]);
-    }
-    if (to.dims->size() <= 1) to.values = x.values;
-  } else if (name == "Split") {
-    const auto axis = a.integer("axis", 0);
-    if (!x.dims || !axis) return to;
-    const int64_t k = axis_of(*axis, x.rank());
-    if (k < 0 || k >= x.rank()) return to;
-    to.dims = x.dims;
-    int64_t& dim = (*to.dims)[static_cast<size_t>(k)];
-    const auto attribute = a.integers("split");
-    std::optional<Numbers> sizes = in(1).values;
-    if (!sizes && attribute && !attribute->empty()) sizes = *attribute;
-    const auto parts = static_cast<int64_t>(node.out.size());
-    if (sizes && output < sizes->size() && is_number((*sizes)[output]))
-      dim = (*sizes)[output];
-    else if ((node.in.size() < 2 || node.in[1] == kNoValue) && is_number(dim) && dim % parts == 0)
-      dim /= parts;
-    else
-      dim = fresh();
+  if (!x.dims || x.rank() < 3) return to;
+  Facts first = x;
+  std::rotate(first.dims->begin() + 1, first.dims->end() - 1, first.dims->end());
+  if (op.def->name == "ChannelsLastGlobalAveragePool") {
+    std::fill(first.dims->begin() + 2, first.dims->end(), 1);
+    to = first;
+  } else {
+    to = windowed(first, node, op, op.def->name != "ChannelsLastConv");
   }
+  std::rotate(to.dims->begin() + 1, to.dims->begin() + 2, to.dims->end());
   return to;
 }
 
@@ -391,7 +271,21 @@ Facts FactsTable::infer(const Node& node, const Generic& op, size_t output) {
   if (node.in.empty()) return to;
   if (among(name, {"Shape", "Gather", "Concat", "Slice", "Squeeze", "Unsqueeze", "Split"}))
     return selected(node, op, output);
+  if (name == "DynamicQuantizeLinear") {
+    if (output == 1) return {.dtype = DType::kF32, .dims = Numbers{}, .values = {}, .constant = nullptr};
+    to.dtype = DType::kU8;
+    to.dims = output == 0 ? x.dims : Numbers{};
+    return to;
+  }
+  if (among(name, {"Resize", "Upsample", "Pad", "Tile", "DepthToSpace", "SpaceToDepth"})) return resized(node, op);
+  if (output == 3 && among(name, {"SkipLayerNormalization", "SkipSimplifiedLayerNormalization"})) {
+    to.dtype = x.dtype, to.dims = x.dims;  // the sum
+    return to;
+  }
   if (output > 0) return to;
+  if ((op.def->domain == "bolide" && name.starts_with("Q")) || name.starts_with("QLinear") ||
+      name.starts_with("MatMulInteger"))
+    return quantised(node, op);
   to.dtype = x.dtype;
   if (is_like_input(name)) {
     to.dims = x.dims;
@@ -480,9 +374,24 @@ Facts FactsTable::infer(const Node& node, const Generic& op, size_t output) {
     if (x.rank() != 2 || in(1).rank() != 2 || !ta || !tb) return to;
     to.dims = Numbers{(*x.dims)[*ta != 0 ? 1 : 0], (*in(1).dims)[*tb != 0 ? 0 : 1]};
   } else if (name == "Conv" || name == "FusedConv") {
-    return windowed(node, op, false);
+    return windowed(x, node, op, false);
   } else if (name == "MaxPool" || name == "AveragePool") {
-    return windowed(node, op, true);
+    return windowed(x, node, op, true);
+  } else if (name.starts_with("ChannelsLast")) {
+    return channels_last(x, node, op);
+  } else if (name == "Pad") {
+    to.dims = x.dims;
+    const bool whole = op.version >= 11 && in(1).values && in(3).dtype == DType::kNone && x.dims &&
+                       in(1).values->size() == 2 * x.dims->size();
+    for (size_t i = 0; to.dims && i < to.dims->size(); ++i) {
+      int64_t& dim = (*to.dims)[i];
+      const int64_t before = whole ? (*in(1).values)[i] : Facts::kUnknown;
+      const int64_t after = whole ? (*in(1).values)[i + to.dims->size()] : Facts::kUnknown;
+      if (before == 0 && after == 0) continue;
+      const auto small = [](int64_t n) { return is_number(n) && n < (1 << 24) && n > -(1 << 24); };
+      dim =
+          is_number(dim) && small(before) && small(after) && dim + before + after >= 0 ? dim + before + after : fresh();
+    }
   } else if (name == "ConvTranspose") {
     if (x.rank() < 3) return to;
     to.dims = x.dims;
@@ -538,6 +447,22 @@ Facts FactsTable::infer(const Node& node, const Generic& op, size_t output) {
   } else if (name == "Attention" && op.def->domain.empty()) {
     if (x.rank() == 4 && in(2).rank() == 4)
       to.dims = Numbers{(*x.dims)[0], (*x.dims)[1], (*x.dims)[2], (*in(2).dims)[3]};
+    const auto heads = a.integer("q_num_heads", 0), values = a.integer("kv_num_heads", 0);
+    if (x.rank() == 3 && in(2).rank() == 3 && heads && values && *heads > 0 && *values > 0) {
+      const int64_t width = (*in(2).dims)[2];
+      to.dims = Numbers{(*x.dims)[0], (*x.dims)[1], *heads == *values ? width : fresh()};
+    }
+  } else if (name == "Attention") {
+    if (x.rank() == 3 && node.in.size() > 2 && in(2).rank() == 1 && is_number((*in(2).dims)[0])) {
+      const auto sizes = a.integers("qkv_hidden_sizes");
+      const int64_t all = (*in(2).dims)[0];
+      to.dims = Numbers{(*x.dims)[0], (*x.dims)[1], sizes && sizes->size() == 3 ? (*sizes)[2] : all / 3};
+    }
+  } else if (name == "Dense" && op.def->domain == "bolide") {
+    const Facts& w = in(1);
+    if (x.rank() < 1 || w.rank() != 2) return to;
+    to.dims = x.dims;
+    to.dims->back() = w.dims->back();
   } else {
     to.dtype = DType::kNone;
   }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "ir/graph.h"
@@ -43,11 +44,16 @@ class FactsTable {
  private:
   Facts infer(const Node& node, const Generic& op, size_t output);
   std::optional<Numbers> reshape(const Facts& from, const Numbers& target, bool zero_is_size);
+  bool is_clipped(int64_t whole, int64_t dim) const;
   std::optional<Numbers> broadcast(const Node& node, size_t first, size_t count);
-  Facts windowed(const Node& node, const Generic& op, bool pool);
+  Facts windowed(const Facts& x, const Node& node, const Generic& op, bool pool);
+  Facts channels_last(const Facts& x, const Node& node, const Generic& op);
+  Facts resized(const Node& node, const Generic& op);
   Facts selected(const Node& node, const Generic& op, size_t output);
+  Facts quantised(const Node& node, const Generic& op);
 
   std::vector<Facts> of_;
+  std::unordered_map<int64_t, int64_t> clipped_;  // symbols of slices [0, end) of constants: the symbol of `end`
   int64_t& symbols_;
 };
 

@@ -1,7 +1,8 @@
 // find_attention: softmax(scale q k^T + mask) v of four dims becomes Attention; where q, k and v are heads split off
 // from [B, S, heads * D] and the result's heads are joined again, Attention of three dims.
 // merge_attention_inputs: such an Attention whose q, k and v are products of one value with constants, and their sums
-// with biases, becomes com.microsoft.Attention.
+// with biases, becomes com.microsoft.Attention; and one whose q, k and v are picked from one such product whose columns
+// are [3, heads, D].
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -112,22 +113,23 @@ bool attention(Rewriter& r, NodeId id) {
   if (a.rank() != 4 || b.rank() != 4 || c.rank() != 4 || !is_float(a.dtype)) return false;
   for (const size_t i : {0, 1})
     if ((*a.dims)[i] != (*b.dims)[i] || (*a.dims)[i] != (*c.dims)[i]) return false;
-  const float narrow = static_cast<float>(scale);
-  if (!std::isfinite(narrow)) return false;
   const ValueId k = keys_of(r, turned, id);
   if (k == kNoValue) return false;
   std::vector<ValueId> in = {q, k, v};
   if (mask != kNoValue) in.push_back(mask);
-  NamedAttributes attributes = {{"scale", narrow}};
+  NamedAttributes attributes;
   NodeId place = id;
   const ValueId whole_q = joined(r, q), whole_k = joined(r, k), whole_v = joined(r, v);
   const NodeId reshape = joining(r, id);
   const int64_t heads = (*r.facts(q).dims)[1];
   if (whole_q != kNoValue && whole_k != kNoValue && whole_v != kNoValue && reshape >= 0 && is_number(heads)) {
-    in[0] = whole_q, in[1] = whole_k, in[2] = whole_v;
-    attributes.emplace_back("q_num_heads", heads), attributes.emplace_back("kv_num_heads", heads);
+    in[0] = unscaled(r, whole_q, scale), in[1] = unscaled(r, whole_k, scale), in[2] = whole_v;
+    attributes = {{"q_num_heads", heads}, {"kv_num_heads", heads}};
     place = reshape;
   }
+  const float narrow = static_cast<float>(scale);
+  if (!std::isfinite(narrow)) return false;
+  attributes.emplace_back("scale", narrow);
   const Facts result = r.facts(r.out(place));
   const NodeId made = r.emit(place, "", "Attention", 23, std::move(in), std::move(attributes));
   r.table().set(r.out(made), result);
@@ -220,10 +222,73 @@ Result<bool> merge(Rewriter& r, NodeId id) {
   return true;
 }
 
+// The value [B, S, 3, heads, D] that q, k and v of `id` are picked from, as exporters of vision transformers write it:
+// turned to [3, B, heads, S, D], then element 0, 1 and 2; kNoValue if they are made otherwise.
+ValueId packed_inputs(const Rewriter& r, NodeId id) {
+  ValueId turned = kNoValue;
+  for (size_t i = 0; i < 3; ++i) {
+    const NodeId pick = r.made_by(r.in(id, i), "Gather");
+    if (pick < 0 || r.only_user(r.out(pick)) != id || r.integer(pick, "axis", 0) != 0) return kNoValue;
+    const Facts& at = r.facts(r.in(pick, 1));
+    if (at.rank() != 0 || !at.values || (*at.values)[0] != static_cast<int64_t>(i)) return kNoValue;
+    if (i > 0 && r.in(pick, 0) != turned) return kNoValue;
+    turned = r.in(pick, 0);
+  }
+  const NodeId transpose = r.made_by(turned, "Transpose");
+  if (transpose < 0 || r.uses(turned) != 3 || r.integers(transpose, "perm") != Numbers{2, 0, 3, 1, 4}) return kNoValue;
+  return r.in(transpose, 0);
+}
+
+bool merge_packed(Rewriter& r, NodeId id) {
+  if (r.node(id).in.size() > 4 || r.node(id).out.size() != 1 || !r.attributes(id).has("scale")) return false;
+  const auto scale = r.attributes(id).number("scale", 0);
+  const ValueId packed = packed_inputs(r, id);
+  const NodeId reshape = packed == kNoValue ? -1 : r.made_by(packed, "Reshape"), end = joining(r, id);
+  if (!scale || *scale == 0 || reshape < 0 || end < 0 || r.uses(packed) != 1) return false;
+  const auto part = projection_of(r, r.in(reshape, 0), reshape);
+  if (!part) return false;
+  const Facts &x = r.facts(part->x), &five = r.facts(packed);
+  const int64_t columns = part->weights->dim(1);
+  if (x.rank() != 3 || five.rank() != 5 || (*x.dims)[2] != part->weights->dim(0)) return false;
+  const Numbers& d = *five.dims;
+  if (d[0] != (*x.dims)[0] || d[1] != (*x.dims)[1] || d[2] != 3 || !is_number(d[3]) || !is_number(d[4]) || d[3] < 1 ||
+      3 * d[3] * d[4] != columns)
+    return false;
+  const ValueId mask = r.in(id, 3);
+  if (mask != kNoValue && r.facts(mask).rank() != 4) return false;
+  const NodeId product = r.made_by(r.in(reshape, 0), "MatMul") >= 0 ? r.made_by(r.in(reshape, 0), "MatMul")
+                                                                    : r.graph().value(r.in(reshape, 0)).producer;
+  ValueId weights = kNoValue, bias = kNoValue;
+  for (const ValueId value : r.node(product).in) {
+    if (r.constant(value) == part->weights) weights = value;
+    if (part->bias != nullptr && r.constant(value) == part->bias) bias = value;
+    if (const NodeId inner = r.made_by(value, "MatMul"); inner >= 0) weights = r.in(inner, 1);
+  }
+  if (part->bias == nullptr) {
+    auto zeros = Tensor::make(DType::kF32, {columns});
+    if (!zeros) return false;
+    std::fill_n(zeros->mutate<float>().data(), columns, 0.0f);
+    bias = r.add_constant(r.node(id).name + ".bias", *std::move(zeros));
+  }
+  if (weights == kNoValue || bias == kNoValue) return false;
+  std::vector<ValueId> in = {part->x, weights, bias};
+  if (mask != kNoValue) in.insert(in.end(), {kNoValue, kNoValue, mask});
+  const Facts result = r.facts(r.out(end));
+  const NodeId made =
+      r.emit(end, "com.microsoft", "Attention", 1, std::move(in), {{"num_heads", d[3]}, {"scale", *scale}});
+  r.table().set(r.out(made), result);
+  r.replace(r.out(end), r.out(made));
+  return true;
+}
+
 Result<int> merges(Rewriter& r) {
   int rewrites = 0;
   for (const NodeId id : r.order()) {
     if (!r.is(id, "Attention")) continue;
+    if (merge_packed(r, id)) {
+      ++rewrites;
+      continue;
+    }
     BOLIDE_TRY(const bool merged, merge(r, id));
     rewrites += merged;
   }

@@ -29,10 +29,13 @@ Result<int> find_layer_norms(Graph&, const PassContext&);
 Result<int> move_transposes(Graph&, const PassContext&);
 Result<int> find_attention(Graph&, const PassContext&);
 Result<int> merge_attention_inputs(Graph&, const PassContext&);
+Result<int> fuse_dense(Graph&, const PassContext&);
 Result<int> fuse_gemm(Graph&, const PassContext&);
 Result<int> fuse_bias_gelu(Graph&, const PassContext&);
 Result<int> fuse_skip_layer_norm(Graph&, const PassContext&);
 Result<int> fuse_conv(Graph&, const PassContext&);
+Result<int> fuse_quantised(Graph&, const PassContext&);
 Result<int> remove_requantised(Graph&, const PassContext&);
+Result<int> channels_last(Graph&, const PassContext&);
 
 }  // namespace bolide

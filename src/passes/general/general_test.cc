@@ -6,9 +6,11 @@
 #include <cmath>
 #include <map>
 #include <random>
+#include <set>
 
 #include "base/workers.h"
 #include "ops/ops.h"
+#include "passes/general/left_over.h"
 
 namespace bolide {
 namespace {
@@ -40,6 +42,7 @@ class Builder {
   ValueId integers(std::vector<int64_t> list) {
     return graph.add_constant("i", AnyValue(Tensor::vector(DType::kI64, std::span<const int64_t>(list))));
   }
+  ValueId number_of(int64_t value) { return graph.add_constant("i", AnyValue(Tensor::scalar(DType::kI64, value))); }
   ValueId op(std::string_view name, std::vector<ValueId> in, std::vector<NamedAttribute> attributes = {},
              int64_t version = 18, size_t outputs = 1) {
     const OpDef* def = find_op("", name, version);
@@ -53,10 +56,10 @@ class Builder {
   void output(ValueId value) { graph.add_output("y" + std::to_string(graph.outputs().size()), value); }
 
   // Runs all passes; the outputs must stay what they are. Operators that are left, by name.
-  std::map<std::string, int> check(double tolerance = 1e-5) {
+  std::map<std::string, int> check(double tolerance = 1e-5, const std::set<std::string>& skip = {"channels_last"}) {
     Workers workers(1);
     const std::vector<Tensor> before = run(workers);
-    const auto records = run_general_passes(graph, facts_, workers);
+    const auto records = run_general_passes(graph, facts_, workers, skip);
     EXPECT_TRUE(records) << (records ? "" : records.error().text);
     EXPECT_TRUE(graph.verify());
     const std::vector<Tensor> after = run(workers);
@@ -77,6 +80,8 @@ class Builder {
 
   Graph graph;
   std::vector<AnyValue> values;
+
+  const std::vector<Facts>& facts() const { return facts_; }
 
  private:
   Tensor random(const Shape& shape, float low = -1, float high = 1) {
@@ -193,6 +198,22 @@ TEST(GeneralPasses, ConvThatOthersReadStays) {
   EXPECT_EQ(b.check(), (Left{{"BatchNormalization", 1}, {"Conv", 1}}));
 }
 
+TEST(GeneralPasses, WhatIsLeftHasAReason) {
+  Builder b;
+  const ValueId x = b.input({1, 3, 5, 5});
+  const ValueId y = b.op("Conv", {x, b.weight({4, 3, 3, 3})});
+  b.output(b.op("Relu", {y}));
+  b.output(b.op("Sin", {y}));
+  const ValueId scale = b.input({3});
+  b.output(b.op("BatchNormalization", {x, scale, scale, scale, b.weight({3}, 1, 2)}));
+  b.check();
+  std::map<std::string, std::string> why;
+  for (const LeftOver& one : left_over(b.graph, b.facts())) why[one.op] = one.why;
+  EXPECT_EQ(why, (std::map<std::string, std::string>{
+                     {"BatchNormalization", "it follows an input or a constant, no Conv or Gemm"},
+                     {"Relu", "the result of Conv has 2 readers"}}));
+}
+
 TEST(GeneralPasses, BatchNormalizationGoesIntoProducts) {
   for (const bool gemm : {false, true}) {
     Builder b;
@@ -232,6 +253,31 @@ TEST(GeneralPasses, ProductsAndBiasesAreGemm) {
   Builder wide;  // the sum has more dims than the product
   wide.output(wide.op("Add", {wide.op("MatMul", {wide.input({1, 4}), wide.weight({4, 5})}), wide.input({3, 5})}));
   EXPECT_EQ(wide.check(), (Left{{"Add", 1}, {"MatMul", 1}}));
+}
+
+TEST(GeneralPasses, ProductsBiasesResidualsAndActivationsAreDense) {
+  Builder b;
+  const ValueId x = b.open_input({2, 3, 8}, {0, 1});
+  // Rows of a table of positions, as many as x has.
+  const ValueId rows = b.op("Unsqueeze", {b.op("Gather", {b.op("Shape", {x}), b.number_of(1)}), b.integers({0})});
+  const ValueId positions = b.op("Slice", {b.weight({1, 9, 8}), b.integers({0}), rows, b.integers({1})});
+  const ValueId sum = b.op("Add", {x, positions});
+  const ValueId y = b.op("Add", {b.weight({8}), b.op("MatMul", {sum, b.weight({8, 8})})});
+  const ValueId z = b.op("Relu", {b.op("Add", {y, x})});
+  b.output(b.op("Tanh", {b.op("MatMul", {z, b.weight({8, 5})})}));
+  const Left left = b.check();
+  EXPECT_EQ(left.at("Dense"), 2);
+  EXPECT_EQ(left.at("Add"), 1);
+  EXPECT_EQ(left.count("MatMul") + left.count("Relu") + left.count("Tanh"), 0U);
+
+  // What others read stays, and so does a sum that may broadcast.
+  Builder shared;
+  const ValueId u = shared.open_input({2, 3, 8}, {0, 1}), v = shared.open_input({2, 3, 8}, {0, 1});
+  const ValueId product = shared.op("MatMul", {u, shared.weight({8, 8})});
+  shared.output(product);
+  shared.output(shared.op("Relu", {product}));
+  shared.output(shared.op("Add", {shared.op("MatMul", {u, shared.weight({8, 8})}), v}));
+  EXPECT_EQ(shared.check(), (Left{{"Add", 1}, {"MatMul", 2}, {"Relu", 1}}));
 }
 
 TEST(GeneralPasses, GeluSwishAndHardSwishAreFound) {
@@ -346,6 +392,77 @@ TEST(GeneralPasses, QuantisedTwiceIsQuantisedOnce) {
     b.output(b.op("DequantizeLinear", {again, b.number(second), zero}));
     EXPECT_EQ(b.check()["QuantizeLinear"], second == 0.125f ? 1 : 2);
   }
+}
+
+// --- channels_last ---
+
+std::vector<NamedAttribute> around(int64_t pad) { return {{"pads", std::vector<int64_t>(4, pad)}}; }
+
+TEST(ChannelsLastPass, ResidualBlocksNeedTwoTransposes) {
+  Builder b;
+  const ValueId x = b.op("Relu", {b.op("Conv", {b.input({2, 3, 9, 8}), b.weight({6, 3, 3, 3})}, around(1))});
+  const ValueId pooled = b.op("MaxPool", {x}, {{"kernel_shape", std::vector<int64_t>{2, 2}}});
+  const ValueId y = b.op("Conv", {pooled, b.weight({6, 6, 3, 3}), b.weight({6})}, around(1));
+  b.output(b.op("Relu", {b.op("Add", {y, pooled})}));
+  EXPECT_EQ(b.check(1e-5, {}), (Left{{"ChannelsLastConv", 2}, {"ChannelsLastMaxPool", 1}, {"Transpose", 2}}));
+}
+
+TEST(ChannelsLastPass, ClassifiersEndInRowsOfChannels) {
+  for (const bool reshape : {false, true}) {
+    Builder b;
+    const ValueId y = b.op("GlobalAveragePool", {b.op("Conv", {b.input({2, 3, 5, 5}), b.weight({6, 3, 3, 3})})});
+    b.output(reshape ? b.op("Reshape", {y, b.integers({0, -1})}) : b.op("Flatten", {y}));
+    EXPECT_EQ(b.check(1e-5, {}), (Left{{"ChannelsLastConv", 1},
+                                       {"ChannelsLastGlobalAveragePool", 1},
+                                       {reshape ? "Reshape" : "Flatten", 1},
+                                       {"Transpose", 1}}));
+  }
+}
+
+TEST(ChannelsLastPass, WhatLiesBetweenIsTurnedToo) {
+  Builder b;
+  const ValueId x = b.op("Conv", {b.input({2, 3, 6, 8}), b.weight({8, 3, 1, 1})});
+  const ValueId part = b.op("Slice", {x, b.integers({2}), b.integers({6}), b.integers({1})});
+  const ValueId shifted = b.op("Add", {b.op("Mul", {part, b.weight({4, 1, 1})}), b.weight({1, 4, 6, 1})});
+  const ValueId squashed =
+      b.op("Softmax", {b.op("Concat", {shifted, x}, {{"axis", int64_t{1}}})}, {{"axis", int64_t{1}}});
+  const ValueId grown =
+      b.op("Resize",
+           {squashed, kNoValue,
+            b.graph.add_constant(
+                "s", AnyValue(Tensor::vector(DType::kF32, std::span<const float>(std::vector<float>{1, 1, 2, 1.5f}))))},
+           {{"mode", std::string("nearest")}});
+  const ValueId wide = b.op("Pad", {grown, b.integers({0, 1, 0, 2, 0, 0, 3, 1})});
+  b.output(b.op("ReduceMean", {wide, b.integers({-1, 1})}));
+  b.output(b.op("ReduceMean", {wide, b.integers({2, 3})}, {{"keepdims", int64_t{0}}}));
+  const Left left = b.check(1e-5, {});
+  EXPECT_EQ(left.at("Transpose"), 2) << "one in, one out";
+}
+
+TEST(ChannelsLastPass, SplitsOfChannels) {
+  Builder b;
+  const ValueId x = b.op("Conv", {b.input({1, 3, 4, 4}), b.weight({4, 3, 1, 1})});
+  const ValueId first = b.op("Split", {x}, {{"axis", int64_t{-3}}}, 13, 2);
+  const NodeId split = b.graph.value(first).producer;
+  b.output(b.op("Conv", {b.op("Sigmoid", {first}), b.weight({2, 2, 1, 1})}));
+  b.output(b.graph.node(split).out[1]);
+  EXPECT_EQ(b.check(1e-5, {}).at("Transpose"), 3);
+}
+
+TEST(ChannelsLastPass, TransposesOfOthersMeetOurs) {
+  Builder b;
+  const ValueId x = b.op("Conv", {b.input({1, 3, 4, 5}), b.weight({4, 3, 1, 1})});
+  b.output(b.op("Transpose", {x}, {{"perm", std::vector<int64_t>{0, 2, 3, 1}}}));
+  b.output(b.op("Transpose", {x}, {{"perm", std::vector<int64_t>{3, 1, 0, 2}}}));
+  EXPECT_EQ(b.check(1e-5, {}), (Left{{"ChannelsLastConv", 1}, {"Transpose", 2}}));
+}
+
+TEST(ChannelsLastPass, UnknownRanksAndTypesStay) {
+  Builder b;
+  b.output(b.op("Conv", {b.input({1, 2, 4, 4}, false), b.weight({2, 2, 3, 3})}));
+  b.output(b.op("Conv", {b.input({1, 2, 4, 4}), b.input({2, 2, 3, 3})}));
+  b.output(b.op("MaxPool", {b.input({1, 2, 4, 4})}, {{"kernel_shape", std::vector<int64_t>{2, 2}}}));
+  EXPECT_EQ(b.check(1e-5, {}), (Left{{"Conv", 2}, {"MaxPool", 1}}));
 }
 
 TEST(GeneralPasses, NodesWithoutInputsOrOutputsAreHarmless) {

@@ -99,6 +99,7 @@ NodeId Rewriter::emit_like(NodeId place, Generic op, std::vector<ValueId> in, si
     if (value != kNoValue) add_use(value, id);
   before_[place].push_back(id);
   facts_.learn(graph_, id);
+  heir_ = id;
   return id;
 }
 
@@ -135,6 +136,7 @@ void Rewriter::replace(ValueId from, ValueId to) {
   into.insert(into.end(), outputs.begin(), outputs.end());
   outputs.clear();
   if (const NodeId maker = graph_.value(from).producer; maker >= 0) remove_if_dead(maker);
+  heir_ = -1;
 }
 
 void Rewriter::set_input(NodeId id, size_t i, ValueId value) {
@@ -154,6 +156,13 @@ int Rewriter::remove_if_dead(NodeId first) {
     if (n.removed || std::any_of(n.out.begin(), n.out.end(), [&](ValueId v) { return uses(v) > 0; })) continue;
     n.removed = true;
     ++removed;
+    if (heir_ >= 0) {
+      std::vector<std::string>& from = graph_.node(heir_).from;
+      if (n.from.empty())
+        from.push_back(n.name);
+      else
+        from.insert(from.end(), n.from.begin(), n.from.end());
+    }
     const auto leave = [&](ValueId value) {
       if (value == kNoValue) return;
       drop_use(value, id);
@@ -179,7 +188,11 @@ void Rewriter::finish() {
 
 Result<int> rewrite_all(Graph& graph, const PassContext& context, FunctionRef<Result<int>(Rewriter&)> rewrite) {
   static const std::vector<Facts> kNone;
-  int64_t symbols = 0;
+  int64_t symbols = 0;  // beyond those of the inputs
+  for (const Facts& facts : context.inputs != nullptr ? *context.inputs : kNone)
+    if (facts.dims)
+      for (const int64_t dim : *facts.dims)
+        if (is_symbol(dim)) symbols = std::max(symbols, kSymbols0 - dim);
   const auto visit = [&](const auto& self, Graph& one, const std::vector<Facts>& inputs) -> Result<int> {
     FactsTable table(one, inputs, symbols);
     Rewriter rewriter(one, table);

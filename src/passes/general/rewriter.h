@@ -77,6 +77,7 @@ class Rewriter {
   std::vector<std::vector<size_t>> outputs_;  // of the graph, by value
   std::unordered_map<NodeId, std::vector<NodeId>> before_;
   int made_ = 0;
+  NodeId heir_ = -1;  // what has just been emitted: nodes that go because it takes their place are its `from`
 };
 
 // Calls `rewrite` with the graph, then with the bodies of its nodes, and returns the sum of what it counts.

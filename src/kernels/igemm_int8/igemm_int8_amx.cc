@@ -1,0 +1,18 @@
+// Int8 products with AMX: see igemm_int8_amx_impl.h.
+#include <immintrin.h>
+
+#include "kernels/igemm_int8/igemm_int8.h"
+#include "kernels/linear/amx_tiles.h"
+
+namespace bolide::amx {
+namespace {
+
+#include "kernels/igemm_int8/igemm_int8_finish_avx512.h"
+
+#include "kernels/igemm_int8/igemm_int8_amx_impl.h"
+
+}  // namespace
+
+void int8_block(const Int8BlockArgs& args) { amx_block(args); }
+
+}  // namespace bolide::amx

@@ -1,0 +1,130 @@
+// What is done to sums, with AVX-512: included in the unnamed namespace of an instruction-set file.
+
+inline __m512 rounded_codes(__m512 v, __m512 low, __m512 high) {
+  v = _mm512_roundscale_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  return _mm512_min_ps(_mm512_max_ps(v, low), high);
+}
+
+inline __m512 bytes_as_floats(__mmask16 mask, const uint8_t* p, bool is_signed) {
+  const __m128i bytes = _mm_maskz_loadu_epi8(mask, p);
+  return _mm512_cvtepi32_ps(is_signed ? _mm512_cvtepi8_epi32(bytes) : _mm512_cvtepu8_epi32(bytes));
+}
+
+// The second sum, of codes that are not yet rounded.
+inline __m512 added(const Int8Finish& f, __m512 code, __m512 residual) {
+  const __m512 other = _mm512_fmadd_ps(residual, _mm512_set1_ps(f.residual_ratio), _mm512_set1_ps(f.rest));
+  const __m512 y = _mm512_fmadd_ps(code, _mm512_set1_ps(f.ratio), other);
+  return _mm512_min_ps(_mm512_max_ps(y, _mm512_set1_ps(f.low2)), _mm512_set1_ps(f.high2));
+}
+
+// Four registers of 16 codes, plus `zero`, as 64 bytes: in each lane of 16 bytes four codes of each register. Codes
+// that the type does not have become its nearest.
+inline __m512i packed_codes(const __m512i (&codes)[4], __m512i zero, bool is_signed) {
+  const __m512i first = _mm512_adds_epi16(_mm512_packs_epi32(codes[0], codes[1]), zero);
+  const __m512i second = _mm512_adds_epi16(_mm512_packs_epi32(codes[2], codes[3]), zero);
+  return is_signed ? _mm512_packs_epi16(first, second) : _mm512_packus_epi16(first, second);
+}
+
+// Rows of more than 32 columns: codes of a row are stored at once. Registers hold columns as `offsets` and `scales`
+// have them; kInOrder: 16 after 16, else as packed_codes makes them 64 in order (depthwise). Bounds: the upper one is
+// applied before a value becomes an integer, which would lose large ones; the lower one to bytes, if it is not the
+// type's.
+template <Int8Finish::Kind kKind, bool kInOrder>
+inline void finish_wide(const Int8Finish& f, const int32_t* sums, const int32_t* offsets, const float* scales,
+                        int64_t row0, int64_t rows, int64_t columns) {
+  const __mmask64 mask = columns >= 64 ? ~__mmask64{0} : (__mmask64{1} << columns) - 1;
+  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  const __m512 low = _mm512_set1_ps(f.low), high = _mm512_set1_ps(f.high);
+  const __m512 residual_ratio = _mm512_set1_ps(f.residual_ratio), rest = _mm512_set1_ps(f.rest);
+  const __m512 ratio = _mm512_set1_ps(f.ratio), high2 = _mm512_set1_ps(f.high2);
+  const int32_t least = static_cast<int32_t>(kKind == Int8Finish::kCodes ? f.low + static_cast<float>(f.zero) : f.low2);
+  const __m512i zero = _mm512_set1_epi16(static_cast<int16_t>(kKind == Int8Finish::kCodes ? f.zero : 0));
+  const __m512i bound = _mm512_set1_epi8(static_cast<char>(least));
+  __m512i offset[4];
+  __m512 scale[4];
+#pragma GCC unroll 4
+  for (int s = 0; s < 4; ++s)
+    offset[s] = _mm512_loadu_si512(offsets + s * 16), scale[s] = _mm512_loadu_ps(scales + s * 16);
+  for (int64_t m = 0; m < rows; ++m) {
+    __m512i codes[4];
+#pragma GCC unroll 4
+    for (int s = 0; s < 4; ++s) {
+      const __m512i sum = _mm512_add_epi32(_mm512_loadu_si512(sums + m * kInt8PanelColumns + s * 16), offset[s]);
+      __m512 v = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), scale[s]);
+      if constexpr (kKind == Int8Finish::kCodes) {
+        v = _mm512_min_ps(v, high);
+      } else {
+        const uint8_t* r = f.residual + (row0 + m) * f.residual_stride + s * 16;
+        const __m512 other = bytes_as_floats(static_cast<__mmask16>(mask >> (s * 16)), r, f.residual_signed);
+        v = _mm512_fmadd_ps(rounded_codes(v, low, high), ratio, _mm512_fmadd_ps(other, residual_ratio, rest));
+        v = _mm512_min_ps(v, high2);
+      }
+      codes[s] = _mm512_cvtps_epi32(v);
+    }
+    __m512i bytes = packed_codes(codes, zero, f.is_signed);
+    if constexpr (kInOrder) bytes = _mm512_permutexvar_epi32(order, bytes);
+    if (f.bounded) bytes = f.is_signed ? _mm512_max_epi8(bytes, bound) : _mm512_max_epu8(bytes, bound);
+    _mm512_mask_storeu_epi8(static_cast<uint8_t*>(f.out) + (row0 + m) * f.out_stride, mask, bytes);
+  }
+}
+
+// What finish will read and write of rows that far apart that nothing else fetches it in time.
+inline void prefetch_rows(const Int8Finish& f, int64_t row0, int64_t rows) {
+  if (f.kind != Int8Finish::kAdded) return;
+  for (int64_t m = row0; m < row0 + rows; ++m) {
+    __builtin_prefetch(f.residual + m * f.residual_stride, 0);
+    __builtin_prefetch(static_cast<const uint8_t*>(f.out) + m * f.out_stride, 1);
+  }
+}
+
+// sums [rows][64]; row0: the first of them in the block.
+template <Int8Finish::Kind kKind>
+inline void finish_rows(const Int8Finish& f, const int32_t* sums, int64_t row0, int64_t rows, int64_t columns) {
+  const __m512 low = _mm512_set1_ps(f.low), high = _mm512_set1_ps(f.high);
+  const __m512i zero = _mm512_set1_epi32(f.zero);
+  for (int64_t n = 0; n < columns; n += 16) {
+    const __mmask16 mask = columns - n >= 16 ? 0xffff : static_cast<__mmask16>((1u << (columns - n)) - 1);
+    const __m512i offset = _mm512_loadu_si512(f.offsets + n);
+    const __m512 scale = kKind == Int8Finish::kSums ? _mm512_setzero_ps() : _mm512_loadu_ps(f.scales + n);
+    const __m512 bias =
+        kKind == Int8Finish::kFloats && f.bias != nullptr ? _mm512_loadu_ps(f.bias + n) : _mm512_setzero_ps();
+    for (int64_t m = 0; m < rows; ++m) {
+      __m512i sum = _mm512_add_epi32(_mm512_loadu_si512(sums + m * kInt8PanelColumns + n), offset);
+      if (f.row_sums != nullptr)
+        sum = _mm512_sub_epi32(
+            sum, _mm512_mullo_epi32(_mm512_set1_epi32(f.row_sums[row0 + m]), _mm512_loadu_si512(f.column_zeros + n)));
+      const int64_t at = (row0 + m) * f.out_stride + n;
+      if constexpr (kKind == Int8Finish::kSums) {
+        _mm512_mask_storeu_epi32(static_cast<int32_t*>(f.out) + at, mask, sum);
+        continue;
+      }
+      if constexpr (kKind == Int8Finish::kFloats) {
+        const __m512 y = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), scale, bias);
+        _mm512_mask_storeu_ps(static_cast<float*>(f.out) + at, mask, _mm512_min_ps(_mm512_max_ps(y, low), high));
+        continue;
+      }
+      const __m512 v = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), scale);
+      __m512i code;
+      if constexpr (kKind == Int8Finish::kCodes) {
+        code = _mm512_add_epi32(_mm512_cvtps_epi32(_mm512_min_ps(_mm512_max_ps(v, low), high)), zero);
+      } else {
+        const __m512 r = bytes_as_floats(mask, f.residual + (row0 + m) * f.residual_stride + n, f.residual_signed);
+        code = _mm512_cvtps_epi32(added(f, rounded_codes(v, low, high), r));
+      }
+      _mm512_mask_cvtepi32_storeu_epi8(static_cast<uint8_t*>(f.out) + at, mask, code);
+    }
+  }
+}
+
+inline void finish(const Int8Finish& f, const int32_t* sums, int64_t row0, int64_t rows, int64_t columns) {
+  if (columns > 32 && f.row_sums == nullptr && f.kind == Int8Finish::kCodes)
+    return finish_wide<Int8Finish::kCodes, true>(f, sums, f.offsets, f.scales, row0, rows, columns);
+  if (columns > 32 && f.row_sums == nullptr && f.kind == Int8Finish::kAdded)
+    return finish_wide<Int8Finish::kAdded, true>(f, sums, f.offsets, f.scales, row0, rows, columns);
+  switch (f.kind) {
+    case Int8Finish::kSums: return finish_rows<Int8Finish::kSums>(f, sums, row0, rows, columns);
+    case Int8Finish::kFloats: return finish_rows<Int8Finish::kFloats>(f, sums, row0, rows, columns);
+    case Int8Finish::kCodes: return finish_rows<Int8Finish::kCodes>(f, sums, row0, rows, columns);
+    default: return finish_rows<Int8Finish::kAdded>(f, sums, row0, rows, columns);
+  }
+}

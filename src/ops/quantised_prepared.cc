@@ -1,0 +1,406 @@
+// QConv and QMatMul with packed weights: kernels/igemm_int8.
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "kernels/igemm_int8/pack.h"
+#include "ops/dense.h"
+#include "ops/int8_finish.h"
+#include "ops/prepared_op.h"
+#include "ops/quantised.h"
+#include "ops/shape.h"
+
+namespace bolide {
+namespace {
+
+constexpr int64_t kTapsMax = 4096;
+constexpr int64_t kFewChannels = 16;  // fewer: a row of taps is one run of a copy with padding around it
+
+uint8_t* bytes_of(Tensor& t) { return reinterpret_cast<uint8_t*>(t.mutable_data()); }
+const uint8_t* bytes_of(const Tensor& t) { return reinterpret_cast<const uint8_t*>(t.data()); }
+
+// Weights [M, C / group, taps] as [M][taps][channels padded].
+std::vector<int8_t> by_taps(const Tensor& w, int64_t channels, int64_t padded_channels, uint8_t flip) {
+  const int64_t M = w.dim(0), taps = w.elements() / std::max<int64_t>(1, M * channels);
+  std::vector<int8_t> to(static_cast<size_t>(M * taps * padded_channels));
+  const uint8_t* from = bytes_of(w);
+  for (int64_t m = 0; m < M; ++m)
+    for (int64_t c = 0; c < channels; ++c)
+      for (int64_t t = 0; t < taps; ++t)
+        to[static_cast<size_t>((m * taps + t) * padded_channels + c)] = static_cast<int8_t>(*from++ ^ flip);
+  return to;
+}
+
+class PreparedQConv : public PreparedOp {
+ public:
+  PreparedQConv(const Int8Engine& engine, QuantisedSpec spec, bool first)
+      : engine_(engine), spec_(std::move(spec)), channels_first_(first) {}
+
+  std::string_view kernel() const override { return kernel_; }
+  size_t bytes() const override {
+    size_t bytes = finish_.bytes();
+    for (const PackedInt8& packed : packed_) bytes += packed.bytes();
+    return bytes;
+  }
+
+  Result<bool> pack(const Tensor& w, int64_t groups) {
+    const int64_t M = w.dim(0);
+    channels_ = w.dim(1);
+    depthwise_ = channels_ == 1 && groups == M && groups > 1;
+    copied_ = !depthwise_ && groups == 1 && (channels_first_ || channels_ % 4 != 0 || channels_ < kFewChannels);
+    if (!depthwise_ && !copied_ && channels_ % 4 != 0) return false;
+    if (channels_first_ && !copied_) return false;
+    depth_ = copied_ ? padded(channels_, 4) : channels_;
+    const uint8_t flip = w.dtype() == DType::kU8 ? 0x80 : 0;
+    const std::vector<int8_t> rows = by_taps(w, channels_, depth_, flip);
+    taps_ = M == 0 ? 0 : static_cast<int64_t>(rows.size()) / (M * depth_);
+    if (M == 0 || depth_ == 0 || taps_ < 1 || taps_ > kTapsMax || depth_ > (1 << 24) / taps_) return false;
+    if (depthwise_) {
+      BOLIDE_TRY(PackedInt8 packed, pack_int8_depthwise(M, taps_, rows.data()));
+      packed_.push_back(std::move(packed));
+    } else {
+      const int64_t each = M / groups, K = taps_ * depth_;
+      for (int64_t g = 0; g < groups; ++g) {
+        BOLIDE_TRY(PackedInt8 packed, pack_int8(engine_, each, K, rows.data() + g * each * K, K, 1));
+        packed_.push_back(std::move(packed));
+      }
+    }
+    kernel_ = fmt::format("{}_int8_{}", depthwise_ ? "depthwise" : "conv", engine_.isa);
+    BOLIDE_TRY(finish_, FinishConstants::make(spec_, packed_, taps_ * depth_));
+    return true;
+  }
+
+  Result<bool> run(RunContext& c) const override {
+    BOLIDE_TRY(const Tensor* x, c.tensor(kX));
+    BOLIDE_TRY(const Tensor* w, c.tensor(kW));
+    if (x->dtype() != spec_.x.dtype || x->rank() != 4) return false;
+    BOLIDE_TRY(const Convolution conv, quantised_convolution(c, *x, *w, channels_first_));
+    const Shape shape = channels_last(conv.shape);
+    const Tensor* residual = nullptr;
+    if (spec_.has_residual) {
+      BOLIDE_TRY(residual, c.tensor(kResidual));
+      if (residual->dtype() != spec_.residual.dtype || residual->shape() != shape) return false;
+    }
+    BOLIDE_TRY(Tensor * y, c.make(0, spec_.out_dtype(), shape));
+    if (y->elements() == 0) return true;
+    Int8Job job;
+    job.engine = &engine_, job.weights = packed_.data();
+    job.rows = conv.N * conv.window.outputs(), job.taps = taps_, job.quads = depth_ / 4;
+    job.flip = spec_.x.dtype == DType::kI8;
+    job.finish = finish_.of(spec_, residual, y->mutable_data(), conv.M);
+    return copied_ ? run_copied(c, conv, *x, job) : run_in_place(c, conv, *x, job);
+  }
+
+ private:
+  static Result<Tensor> scratch_of(RunContext& c, const Int8Job& job) {
+    return c.scratch(DType::kU8, {static_cast<int64_t>(job.scratch_bytes(c.workers().threads()))});
+  }
+
+  // Channels lie side by side in x: taps are where they are, or a row of zero points.
+  Result<bool> run_in_place(RunContext& c, const Convolution& conv, const Tensor& x, Int8Job job) const {
+    const Window& g = conv.window;
+    BOLIDE_TRY(Tensor zeros, c.scratch(DType::kU8, {padded(conv.C, 64)}));
+    std::fill_n(bytes_of(zeros), conv.C, static_cast<uint8_t>(spec_.x.zero));
+    const int64_t H = g.input[0], W = g.input[1], C = conv.C, KW = g.kernel[1];
+    BOLIDE_TRY(Tensor scratch, scratch_of(c, job));
+    const uint8_t* const no_pixel = zeros.as<uint8_t>().data();
+    const auto groups = static_cast<int64_t>(packed_.size());
+    for (int64_t group = 0; group < groups; ++group) {
+      const uint8_t* const from = bytes_of(x) + group * channels_;
+      const bool pointwise = g.is_pointwise();
+      const auto point = [&](int64_t row0, int64_t rows, const uint8_t** to, int64_t stride) {
+        if (pointwise) {
+          for (int64_t i = 0; i < rows; ++i) to[i] = from + (row0 + i) * C;
+          return;
+        }
+        int64_t ox = row0 % g.output[1] - 1, oy = row0 / g.output[1] % g.output[0];
+        int64_t image = row0 / (g.output[0] * g.output[1]);
+        for (int64_t i = 0; i < rows; ++i) {
+          if (++ox == g.output[1]) {
+            ox = 0;
+            if (++oy == g.output[0]) oy = 0, ++image;
+          }
+          const int64_t y0 = oy * g.stride[0] - g.begin[0], x0 = ox * g.stride[1] - g.begin[1];
+          const int64_t first = (image * H + y0) * W + x0;
+          const bool inside =
+              y0 >= 0 && y0 + (g.kernel[0] - 1) * g.dilation[0] < H && x0 >= 0 && x0 + (KW - 1) * g.dilation[1] < W;
+          const uint8_t** at = to + i;
+          for (int64_t ky = 0; ky < g.kernel[0]; ++ky) {
+            const int64_t yy = y0 + ky * g.dilation[0];
+            for (int64_t kx = 0; kx < KW; ++kx, at += stride) {
+              const int64_t xx = x0 + kx * g.dilation[1];
+              const bool there = inside || (yy >= 0 && yy < H && xx >= 0 && xx < W);
+              *at = there ? from + (first + ky * g.dilation[0] * W + kx * g.dilation[1]) * C : no_pixel;
+            }
+          }
+        }
+      };
+      if (depthwise_) {
+        run_int8_depthwise(job, point, bytes_of(scratch), c.workers());
+        break;
+      }
+      run_int8(job, point, bytes_of(scratch), c.workers());
+      if (group + 1 < groups) {
+        job.weights = &packed_[static_cast<size_t>(group + 1)];
+        const int64_t each = packed_[0].n;
+        job.finish = advanced(job.finish, 0, each);
+        // Constants of a group begin at a full panel of their own.
+        job.finish.offsets += padded(each, kInt8PanelColumns) - each;
+        job.finish.scales += padded(each, kInt8PanelColumns) - each;
+      }
+    }
+    return true;
+  }
+
+  // A copy of x with its padding and channels of a multiple of 4: a row of the kernel is one run of bytes.
+  Result<bool> run_copied(RunContext& c, const Convolution& conv, const Tensor& x, Int8Job job) const {
+    const Window& g = conv.window;
+    const int64_t H = g.input[0], W = g.input[1], C = conv.C;
+    const int64_t height = H + g.begin[0] + g.end[0], width = W + g.begin[1] + g.end[1];
+    BOLIDE_TRY(const int64_t row_bytes, product_of(std::array{width, depth_}));
+    BOLIDE_TRY(Tensor copy, c.scratch(DType::kU8, {conv.N, height, row_bytes}));
+    const uint8_t* const from = bytes_of(x);
+    uint8_t* const to = bytes_of(copy);
+    const auto zero = static_cast<uint8_t>(spec_.x.zero);
+    parallel(c.workers(), conv.N * height, std::max<int64_t>(1, 16384 / row_bytes), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        uint8_t* row = to + i * row_bytes;
+        const int64_t n = i / height, yy = i % height - g.begin[0];
+        std::fill_n(row, row_bytes, zero);
+        if (yy < 0 || yy >= H) continue;
+        row += g.begin[1] * depth_;
+        for (int64_t k = 0; k < C; ++k) {
+          if (channels_first_) {
+            const uint8_t* in = from + ((n * C + k) * H + yy) * W;
+            for (int64_t j = 0; j < W; ++j) row[j * depth_ + k] = in[j];
+          } else {
+            const uint8_t* in = from + (n * H + yy) * W * C + k;
+            for (int64_t j = 0; j < W; ++j) row[j * depth_ + k] = in[j * C];
+          }
+        }
+      }
+    });
+    const bool whole_rows = g.dilation[1] == 1;
+    const int64_t runs = whole_rows ? 1 : g.kernel[1];
+    if (whole_rows) job.taps = g.kernel[0], job.quads = g.kernel[1] * depth_ / 4;
+    BOLIDE_TRY(Tensor scratch, scratch_of(c, job));
+    const auto point = [&](int64_t row0, int64_t rows, const uint8_t** at, int64_t stride) {
+      for (int64_t i = 0; i < rows; ++i) {
+        const int64_t row = row0 + i, ox = row % g.output[1], oy = row / g.output[1] % g.output[0];
+        const int64_t image = row / (g.output[0] * g.output[1]);
+        const uint8_t* first = to + (image * height + oy * g.stride[0]) * row_bytes + ox * g.stride[1] * depth_;
+        for (int64_t ky = 0; ky < g.kernel[0]; ++ky)
+          for (int64_t kx = 0; kx < runs; ++kx)
+            at[(ky * runs + kx) * stride + i] = first + ky * g.dilation[0] * row_bytes + kx * g.dilation[1] * depth_;
+      }
+    };
+    run_int8(job, point, bytes_of(scratch), c.workers());
+    return true;
+  }
+
+  const Int8Engine& engine_;
+  QuantisedSpec spec_;
+  bool channels_first_, depthwise_ = false, copied_ = false;
+  int64_t channels_ = 0, depth_ = 0, taps_ = 0;  // of a group; depth_: as they lie
+  std::vector<PackedInt8> packed_;               // by group
+  FinishConstants finish_;
+  std::string kernel_;
+};
+
+class PreparedQMatMul : public PreparedOp {
+ public:
+  PreparedQMatMul(const Int8Engine& engine, QuantisedSpec spec, bool transposed)
+      : engine_(engine), spec_(std::move(spec)), transposed_(transposed) {
+    kernel_ = fmt::format("matmul_int8_{}", engine_.isa);
+  }
+  std::string_view kernel() const override { return kernel_; }
+  size_t bytes() const override { return packed_.bytes() + finish_.bytes(); }
+
+  // w [K, N] or [N, K].
+  Result<> pack(const Tensor& w) {
+    BOLIDE_TRY(packed_, packed(bytes_of(w), w.shape(), w.dtype(), heap_pool()));
+    BOLIDE_TRY(finish_, FinishConstants::make(spec_, {&packed_, 1}, packed_.k));
+    return {};
+  }
+
+  Result<bool> run(RunContext& c) const override {
+    BOLIDE_TRY(const Tensor* x, c.tensor(kX));
+    if (x->dtype() != spec_.x.dtype || x->rank() < 1) return false;
+    const Tensor* residual = nullptr;
+    if (spec_.has_residual) {
+      BOLIDE_TRY(residual, c.tensor(kResidual));
+      if (residual->dtype() != spec_.residual.dtype) return false;
+    }
+    if (!packed_.data) return run_both(c, *x);
+    const int64_t K = x->dim(-1), N = packed_.n;
+    if (K != packed_.k || K == 0) return false;
+    Shape shape = x->shape();
+    shape[-1] = N;
+    const bool row = residual != nullptr && residual->rank() == 1 && residual->elements() == N;
+    if (residual != nullptr && !row && residual->shape() != shape) return false;
+    BOLIDE_TRY(product_of(shape.span()));
+    BOLIDE_TRY(Tensor * y, c.make(0, spec_.out_dtype(), shape));
+    if (y->elements() == 0) return true;
+    Int8Finish finish = finish_.of(spec_, residual, y->mutable_data(), N);
+    if (row) finish.residual_stride = 0;
+    BOLIDE_TRY(const Matrix a, Matrix::make(c.pool(), bytes_of(*x), y->elements() / N, K, spec_.x.dtype == DType::kI8,
+                                            finish_.needs_row_sums));
+    return multiply(c.pool(), c.workers(), a, packed_, finish_, finish);
+  }
+
+ private:
+  // Rows of x whose length is a multiple of 4, and their sums.
+  struct Matrix {
+    const uint8_t* data = nullptr;
+    int64_t rows = 0, depth = 0;
+    Tensor copy, sums;
+
+    static Result<Matrix> make(TensorPool& pool, const uint8_t* x, int64_t rows, int64_t K, bool is_signed,
+                               bool needs_sums) {
+      Matrix m;
+      m.data = x, m.rows = rows, m.depth = padded(K, 4);
+      if (m.depth != K) {
+        BOLIDE_TRY(m.copy, Tensor::make(DType::kU8, {rows, m.depth}, pool));
+        for (int64_t i = 0; i < rows; ++i) {
+          std::copy_n(x + i * K, K, bytes_of(m.copy) + i * m.depth);
+          std::fill_n(bytes_of(m.copy) + i * m.depth + K, m.depth - K, uint8_t{0});
+        }
+        m.data = bytes_of(m.copy);
+      }
+      if (!needs_sums) return m;
+      BOLIDE_TRY(m.sums, Tensor::make(DType::kI32, {rows}, pool));
+      for (int64_t i = 0; i < rows; ++i) {
+        const uint8_t* row = x + i * K;
+        int32_t sum = 0;
+        if (is_signed)
+          for (int64_t k = 0; k < K; ++k) sum += row[k] ^ 0x80;
+        else
+          for (int64_t k = 0; k < K; ++k) sum += row[k];
+        m.sums.mutate<int32_t>()[static_cast<size_t>(i)] = sum;
+      }
+      return m;
+    }
+  };
+
+  Result<PackedInt8> packed(const uint8_t* w, const Shape& shape, DType dtype, TensorPool& pool) const {
+    const int64_t N = transposed_ ? shape[-2] : shape[-1], K = transposed_ ? shape[-1] : shape[-2];
+    return pack_int8(engine_, N, K, reinterpret_cast<const int8_t*>(w), transposed_ ? K : 1, transposed_ ? 1 : N,
+                     dtype == DType::kU8 ? 0x80 : 0, pool);
+  }
+
+  Result<bool> multiply(TensorPool& pool, Workers& workers, const Matrix& a, const PackedInt8& w,
+                        const FinishConstants& constants, Int8Finish finish) const {
+    if (constants.needs_row_sums) {
+      finish.row_sums = a.sums.as<int32_t>().data();
+      finish.column_zeros = constants.zeros.data();
+    }
+    Int8Job job;
+    job.engine = &engine_, job.weights = &w;
+    job.rows = a.rows, job.taps = 1, job.quads = a.depth / 4;
+    job.flip = spec_.x.dtype == DType::kI8;
+    job.finish = finish;
+    BOLIDE_TRY(Tensor scratch,
+               Tensor::make(DType::kU8, {static_cast<int64_t>(job.scratch_bytes(workers.threads()))}, pool));
+    const auto point = [&](int64_t row0, int64_t rows, const uint8_t** to, int64_t) {
+      for (int64_t i = 0; i < rows; ++i) to[i] = a.data + (row0 + i) * a.depth;
+    };
+    run_int8(job, point, bytes_of(scratch), workers);
+    return true;
+  }
+
+  // Neither side is constant: both have the same batch, or w has none.
+  Result<bool> run_both(RunContext& c, const Tensor& x) const {
+    BOLIDE_TRY(const Tensor* w, c.tensor(kW));
+    if (w->rank() < 2 || x.rank() < 2 || spec_.has_residual || w->dtype() != spec_.w_dtype) return false;
+    const int64_t K = x.dim(-1), M = x.dim(-2), N = w->dim(transposed_ ? -2 : -1);
+    if (w->dim(transposed_ ? -1 : -2) != K || K == 0) return false;
+    Shape shape = x.shape();
+    shape[-1] = N;
+    if (w->rank() != x.rank()) return false;
+    int64_t batch = 1;
+    for (int i = 0; i < x.rank() - 2; ++i) {
+      if (w->dim(i) != x.dim(i)) return false;
+      batch *= x.dim(i);
+    }
+    BOLIDE_TRY(product_of(shape.span()));
+    BOLIDE_TRY(Tensor * y, c.make(0, spec_.out_dtype(), shape));
+    if (y->elements() == 0) return true;
+    Workers& workers = c.workers();
+    const int64_t size = static_cast<int64_t>(element_bytes(y->dtype()));
+    const auto product = [&](int64_t b, Workers& inner) -> Result<bool> {
+      BOLIDE_TRY(const PackedInt8 weights, packed(bytes_of(*w) + b * K * N, w->shape(), w->dtype(), heap_pool()));
+      BOLIDE_TRY(const FinishConstants constants, FinishConstants::make(spec_, {&weights, 1}, K));
+      const Int8Finish finish = constants.of(spec_, nullptr, y->mutable_data() + b * M * N * size, N);
+      BOLIDE_TRY(const Matrix a, Matrix::make(heap_pool(), bytes_of(x) + b * M * K, M, K, spec_.x.dtype == DType::kI8,
+                                              constants.needs_row_sums));
+      return multiply(heap_pool(), inner, a, weights, constants, finish);
+    };
+    std::vector<Result<bool>> done(static_cast<size_t>(batch), true);
+    if (batch < workers.threads()) {
+      for (int64_t b = 0; b < batch; ++b) done[static_cast<size_t>(b)] = product(b, workers);
+    } else {
+      workers.run(batch, [&](int64_t b, int) {
+        Workers alone(1);
+        done[static_cast<size_t>(b)] = product(b, alone);
+      });
+    }
+    for (Result<bool>& one_done : done)
+      if (!one_done) return std::move(one_done);
+    return true;
+  }
+
+  const Int8Engine& engine_;
+  QuantisedSpec spec_;
+  bool transposed_;
+  PackedInt8 packed_;
+  FinishConstants finish_;
+  std::string kernel_;
+};
+
+// All scales and zeros, if they are constants.
+Result<std::optional<QuantisedSpec>> constants_of(const PrepareContext& context, int64_t columns) {
+  for (size_t i = 0; i < context.constants.size(); ++i)
+    if (i != kX && i != kW && i != kResidual && context.has(i) && context.constant(i) == nullptr)
+      return std::optional<QuantisedSpec>();
+  const Tensor residual_there = Tensor::scalar(DType::kU8, uint8_t{0});
+  const auto tensor = [&](size_t i) -> const Tensor* {
+    if (i == kResidual) return context.has(i) ? &residual_there : nullptr;
+    return context.constant(i);
+  };
+  if (columns < 0)
+    for (const size_t i : {kWScale, kWZero, kBias})
+      if (const Tensor* t = tensor(i); t != nullptr && t->elements() != 1) return std::optional<QuantisedSpec>();
+  BOLIDE_TRY(QuantisedSpec spec, read_quantised(context.attributes, tensor, columns));
+  return std::optional(std::move(spec));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<PreparedOp>> prepare_quantised_conv(const PrepareContext& context) {
+  const Int8Engine* engine = int8_engine(context.device);
+  const Tensor* w = context.constant(kW);
+  BOLIDE_TRY(const int64_t groups, context.attributes.integer("group", 1));
+  BOLIDE_TRY(const int64_t first, context.attributes.integer("x_channels_first", 0));
+  if (engine == nullptr || w == nullptr || w->rank() != 4 || groups < 1 || w->dim(0) % groups != 0) return nullptr;
+  BOLIDE_TRY(auto spec, constants_of(context, w->dim(0)));
+  if (!spec || spec->w_dtype != w->dtype() || !zeros_vanish(*spec)) return nullptr;
+  auto prepared = std::make_unique<PreparedQConv>(*engine, *std::move(spec), first != 0);
+  BOLIDE_TRY(const bool packed, prepared->pack(*w, groups));
+  if (!packed) return nullptr;
+  return std::unique_ptr<PreparedOp>(std::move(prepared));
+}
+
+Result<std::unique_ptr<PreparedOp>> prepare_quantised_matmul(const PrepareContext& context) {
+  const Int8Engine* engine = int8_engine(context.device);
+  const Tensor* w = context.constant(kW);
+  BOLIDE_TRY(const int64_t transposed, context.attributes.integer("transB", 0));
+  if (engine == nullptr || (w != nullptr && (w->rank() != 2 || w->elements() == 0))) return nullptr;
+  const int64_t columns = w == nullptr ? -1 : quantised_columns(w->shape(), false, transposed != 0);
+  BOLIDE_TRY(auto spec, constants_of(context, columns));
+  if (!spec || (w != nullptr && spec->w_dtype != w->dtype())) return nullptr;
+  auto prepared = std::make_unique<PreparedQMatMul>(*engine, *std::move(spec), transposed != 0);
+  if (w != nullptr) BOLIDE_TRY(prepared->pack(*w));
+  return std::unique_ptr<PreparedOp>(std::move(prepared));
+}
+
+}  // namespace bolide

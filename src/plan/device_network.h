@@ -1,0 +1,69 @@
+// DeviceNetwork: runs a graph of general ops on a GPU. For each set of input shapes the graph is made anew with the
+// dims as numbers, so that what only computes shapes is gone; nodes that a GPU has kernels for run there, others on the
+// CPU, with copies between. A graph without such copies in its middle is captured the second time it runs and launched
+// as a whole from then on.
+//
+// Thread rules: one thread at a time. Constants may be shared by networks that run on one thread at a time.
+#pragma once
+
+#include <list>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "ops/device/device_op.h"
+#include "plan/interpreter.h"
+
+namespace bolide {
+
+struct DeviceNetworkSettings {
+  DType compute = DType::kF32;  // what floats of f32 are kept as on the device: f32, f16, bf16
+  std::set<std::string> skip_passes;
+  bool capture = true;
+  size_t shapes_max = 8;  // sets of shapes whose programs are kept
+};
+
+// The names to skip, and those of passes that make ops which only the CPU has.
+std::set<std::string> without_cpu_passes(std::set<std::string> skip);
+
+// Where a node ran, and the copies between host and device that it made necessary.
+struct Placement {
+  std::string node, op;
+  enum class Where : uint8_t { kDevice, kHost, kWithin } where = Where::kHost;
+  std::string within;  // kWithin: the node whose kernel does its work too
+  int64_t bytes_to_host = 0, bytes_to_device = 0;
+  double copy_seconds = 0;
+};
+
+class DeviceNetwork {
+ public:
+  // The graph, as passes for no particular shapes left it, must outlive the network; so must device.
+  static Result<std::unique_ptr<DeviceNetwork>> make(const Graph& graph, Device& device,
+                                                     DeviceNetworkSettings settings);
+  ~DeviceNetwork();
+
+  // All of them are tensors that a GPU may have.
+  static bool can_run(const std::vector<AnyValue>& inputs);
+
+  // As Interpreter::run. With an observer nodes run one by one, and its values are those of the device, copied back.
+  Result<std::vector<AnyValue>> run(const std::vector<AnyValue>& inputs, TensorPool& pool, const GeneralObserver* observer,
+                                    std::span<const OutputMemory> memories);
+
+  // "gpu", "gpu with NODE" or "cpu": where a node of the graph that an observer sees has run.
+  std::string where(NodeId node) const;
+  // Of the last run.
+  const std::vector<Placement>& placements() const;
+  bool was_captured() const;
+  double device_seconds() const;  // between the copies in and the copies out
+  size_t constant_bytes() const;
+  size_t activation_bytes() const;  // memory of the device that values of all shapes take in turn
+
+ private:
+  struct State;
+  struct Program;
+  explicit DeviceNetwork(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace bolide

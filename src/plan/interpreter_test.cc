@@ -1,0 +1,95 @@
+// What becomes of constants that prepared nodes hold, and of those that bodies capture.
+#include "plan/interpreter.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "ops/ops.h"
+
+namespace bolide {
+namespace {
+
+Tensor ramp(const Shape& shape) {
+  Tensor tensor = *Tensor::make(DType::kF32, shape);
+  float value = 0;
+  for (float& one : tensor.mutate<float>()) one = value = value + 0.25f;
+  return tensor;
+}
+
+ValueId add(Graph& graph, std::string_view name, std::vector<ValueId> in, std::vector<Body> bodies = {}) {
+  const Generic op{find_op("", name, 18), 18, std::make_shared<Attributes>()};
+  return graph.node(graph.add_general(op, std::move(in), 1, std::string(name), std::move(bodies))).out[0];
+}
+
+class InterpreterTest : public ::testing::Test {
+ protected:
+  std::vector<AnyValue> run(const Interpreter& interpreter, std::vector<AnyValue> inputs) {
+    auto results = interpreter.run(std::move(inputs), workers);
+    EXPECT_TRUE(results) << (results ? "" : results.error().text);
+    return results ? *results : std::vector<AnyValue>();
+  }
+  Workers workers{2};
+  std::unique_ptr<Device> device = *make_cpu_device(2, std::nullopt);
+  PrepareSettings settings{.device = device->info(), .workers = workers};
+};
+
+TEST_F(InterpreterTest, WhatIsPackedIsDropped) {
+  if (device->info().isa < Isa::kAvx2) GTEST_SKIP() << "nothing is packed on this processor";
+  for (const bool read_elsewhere : {false, true}) {
+    Graph graph;
+    const ValueId x = graph.add_input("x", {});
+    const ValueId w = graph.add_constant("w", AnyValue(ramp({5, 4})));
+    const ValueId unread = graph.add_constant("unread", AnyValue(ramp({3})));
+    graph.add_output("y", add(graph, "MatMul", {x, w}));
+    graph.add_output("z", add(graph, "MatMul", {x, w}));
+    if (read_elsewhere) graph.add_output("r", add(graph, "Relu", {w}));
+    auto plain = Interpreter::make(graph);
+    ASSERT_TRUE(plain);
+    const auto expected = run(*plain, {AnyValue(ramp({3, 5}))});
+    auto interpreter = Interpreter::make_and_drop(graph, settings);
+    ASSERT_TRUE(interpreter);
+    EXPECT_EQ(graph.value(w).constant->has_value(), read_elsewhere);
+    EXPECT_FALSE(graph.value(unread).constant->has_value());
+    const auto got = run(*interpreter, {AnyValue(ramp({3, 5}))});
+    ASSERT_EQ(got.size(), expected.size());
+    for (size_t o = 0; o < got.size(); ++o)
+      for (size_t i = 0; i < expected[o].tensor()->as<float>().size(); ++i)
+        EXPECT_NEAR(got[o].tensor()->as<float>()[i], expected[o].tensor()->as<float>()[i], 1e-4);
+  }
+}
+
+TEST_F(InterpreterTest, ConstantsThatBodiesCaptureArePackedThere) {
+  if (device->info().isa < Isa::kAvx2) GTEST_SKIP() << "nothing is packed on this processor";
+  Graph graph;
+  const ValueId condition = graph.add_input("c", {});
+  const ValueId x = graph.add_input("x", {});
+  const ValueId w = graph.add_constant("w", AnyValue(ramp({5, 4})));
+  std::vector<Body> bodies;
+  NodeId product = -1;
+  for (const char* branch : {"then_branch", "else_branch"}) {
+    Graph body;
+    const ValueId own_x = body.add_input("x", {}), own_w = body.add_input("w", {});
+    const ValueId y = add(body, "MatMul", {own_x, own_w});
+    product = body.value(y).producer;
+    body.add_output("y", y);
+    bodies.push_back({branch, std::make_shared<const Graph>(std::move(body)), {x, w}});
+  }
+  const std::shared_ptr<const Graph> inside = bodies[0].graph;
+  graph.add_output("y", add(graph, "If", {condition}, std::move(bodies)));
+  auto interpreter = Interpreter::make_and_drop(graph, settings);
+  ASSERT_TRUE(interpreter) << interpreter.error().text;
+  ASSERT_TRUE(graph.value(w).constant->has_value());
+  ASSERT_NE(interpreter->prepared(*inside, product), nullptr);
+  EXPECT_GT(interpreter->prepared(*inside, product)->bytes(), 0u);
+  Tensor yes = *Tensor::make(DType::kBool, {});
+  yes.mutate<uint8_t>()[0] = 1;
+  const auto got = run(*interpreter, {AnyValue(yes), AnyValue(ramp({1, 5}))});
+  ASSERT_EQ(got.size(), 1u);
+  float sum = 0;
+  for (int k = 0; k < 5; ++k) sum += 0.25f * static_cast<float>(k + 1) * 0.25f * static_cast<float>(4 * k + 1);
+  EXPECT_NEAR(got[0].tensor()->as<float>()[0], sum, 1e-4);
+}
+
+}  // namespace
+}  // namespace bolide
