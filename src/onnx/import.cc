@@ -13,8 +13,8 @@
 namespace bolide {
 namespace {
 
-constexpr int kCallsMax = 64;           // functions and bodies inside of each other
-constexpr int64_t kNodesMax = 4000000;  // after functions are expanded
+constexpr int kCallsMax = 64;                    // functions and bodies inside of each other
+constexpr int64_t kNodesMax = int64_t{1} << 20;  // after functions are expanded
 // What a small file may become: the names of nodes after functions are expanded; the tensors of functions, made at each
 // call, and sparse ones with their zeros.
 constexpr uint64_t kNamesMax = uint64_t{1} << 28;
