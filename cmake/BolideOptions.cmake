@@ -39,6 +39,11 @@ if(BOLIDE_SANITIZE)
     list(APPEND flags -Wno-maybe-uninitialized)
   endif()
   list(APPEND flags -fsanitize=${BOLIDE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  # GCC compiles almost twice as long with these two. The address sanitizer stops at null, too; fuzzers, which clang
+  # builds, have both.
+  if(BOLIDE_SANITIZE MATCHES "undefined" AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+    list(APPEND flags -fno-sanitize=null,alignment)
+  endif()
   target_link_options(bolide_flags INTERFACE "$<BUILD_INTERFACE:-fsanitize=${BOLIDE_SANITIZE}>")
 endif()
 target_compile_options(bolide_flags INTERFACE "$<BUILD_INTERFACE:$<$<COMPILE_LANGUAGE:CXX>:${flags}>>")

@@ -79,12 +79,12 @@ std::vector<std::vector<double>> product(const Case& c, std::span<const Operand>
 // Against rounded activations only f32 sums and the products' rounding are left: 2^-24 a step, K / 32 steps or K.
 // kBF16 may round weights of other types to bf16 (2^-9 each, averaging out), and vdpbf16ps flushes denormals; inputs
 // rounded to f8 are codes times a scale, which it may multiply exactly or rounded to bf16. A GPU's tensor cores cut
-// terms to 24 bits beside the largest of 16.
+// terms to 24 bits beside the largest of 16; cuBLASLt is handed scaled weights rounded to bf16.
 Bound arithmetic_bound(const Case& c, const Kernel& kernel) {
   const auto& op = std::get<Linear>(c.op);
   if (op.compute == Compute::kBF16 && c.in[1].dtype != DType::kBF16) return {8e-3, 5e-2};
   if (op.compute == Compute::kBF16 && op.rounding == InputRounding::kF8Token) return {3e-3, 2e-2};
-  if (kernel.name == "linear_cublaslt") return {2e-5, 4e-4};
+  if (kernel.name == "linear_cublaslt") return op.has_scale ? Bound{8e-3, 5e-2} : Bound{2e-5, 4e-4};
   return {2e-6, 4e-5};
 }
 
