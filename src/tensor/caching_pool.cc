@@ -114,7 +114,7 @@ Result<std::shared_ptr<std::byte>> CachingPool::take(size_t bytes) {
   const auto refuse = [&] {
     return error(Code::kOutOfMemory, fmt::format("no memory for a tensor of {} bytes", bytes));
   };
-  if (bytes > SIZE_MAX / 2) return refuse();
+  if (bytes > Tensor::kBytesMax / 2) return refuse();  // no machine has it, and some allocators abort
   const size_t size = padded(bytes);
   State::Slab* slab = nullptr;
   const std::lock_guard lock(state_->mutex);
