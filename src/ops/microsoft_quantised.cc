@@ -273,9 +273,8 @@ Result<> run_qgemm(RunContext& c) {
     const auto at = static_cast<size_t>(i), n = static_cast<size_t>(i % N);
     double sum = y.as<double>()[at];
     if (bias != nullptr) sum += bias->as<int32_t>()[bias->elements() == N ? n : at];
-    const float factor =
-        alpha * static_cast<float>(a_affine.scale) * static_cast<float>(scales.as<double>()[n]) /
-        (codes ? static_cast<float>(to.scale) : 1.0f);
+    const float factor = alpha * static_cast<float>(a_affine.scale) * static_cast<float>(scales.as<double>()[n]) /
+                         (codes ? static_cast<float>(to.scale) : 1.0f);
     y.mutate<double>()[at] = static_cast<double>(static_cast<float>(sum) * factor);
   }
   if (!codes) return emit(c, 0, DType::kF32, std::move(y));

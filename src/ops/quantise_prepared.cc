@@ -145,8 +145,8 @@ class PreparedQLinearAdd : public WithEngine {
     Int8AddArgs args;
     args.a_signed = args.b_signed = a->dtype() == DType::kI8;
     args.ratio_a = left->scale / to->scale, args.ratio_b = right->scale / to->scale;
-    args.rest = static_cast<float>(to->zero) - (args.ratio_a * static_cast<float>(left->zero) +
-                                                args.ratio_b * static_cast<float>(right->zero));
+    args.rest = static_cast<float>(to->zero) -
+                (args.ratio_a * static_cast<float>(left->zero) + args.ratio_b * static_cast<float>(right->zero));
     args.low = to->least(), args.high = to->most();
     const int64_t piece = count == each ? kGrain : each;
     parallel(c.workers(), (count + piece - 1) / piece, std::max<int64_t>(1, kGrain / piece),
@@ -228,8 +228,8 @@ class PreparedIntegerProduct : public WithEngine {
   Result<> pack(const Tensor& b, const Tensor* zero, const Tensor* scale, const Tensor* bias) {
     const int64_t K = b.dim(0), N = b.dim(1);
     const bool is_unsigned = b.dtype() == DType::kU8;
-    BOLIDE_TRY(packed_, pack_int8(engine_, N, K, reinterpret_cast<const int8_t*>(b.data()), 1, N,
-                                  is_unsigned ? 0x80 : 0));
+    BOLIDE_TRY(packed_,
+               pack_int8(engine_, N, K, reinterpret_cast<const int8_t*>(b.data()), 1, N, is_unsigned ? 0x80 : 0));
     const auto width = static_cast<size_t>(padded(N, kInt8PanelColumns));
     zeros_.assign(width, 0), scales_.assign(width, 0), bias_.assign(width, 0);
     for (size_t i = 0; i < static_cast<size_t>(N); ++i) {
@@ -294,8 +294,7 @@ class PreparedIntegerProduct : public WithEngine {
     if (needs_sums_) f.row_sums = row_sums.as<int32_t>().data(), f.column_zeros = zeros_.data();
     f.low = -std::numeric_limits<float>::infinity(), f.high = -f.low;
     f.out = y->mutable_data(), f.out_stride = N;
-    BOLIDE_TRY(Tensor scratch,
-               c.scratch(DType::kU8, {static_cast<int64_t>(job.scratch_bytes(c.workers().threads()))}));
+    BOLIDE_TRY(Tensor scratch, c.scratch(DType::kU8, {static_cast<int64_t>(job.scratch_bytes(c.workers().threads()))}));
     const auto point = [&](int64_t row0, int64_t count, const uint8_t** to, int64_t) {
       for (int64_t i = 0; i < count; ++i) to[i] = bytes_of(*a) + (row0 + i) * K;
     };
@@ -319,9 +318,8 @@ Result<std::unique_ptr<PreparedOp>> with_engine(const PrepareContext& context, s
 }
 
 bool only_has(const Attributes& attributes, std::initializer_list<std::string_view> names) {
-  return std::all_of(attributes.all().begin(), attributes.all().end(), [&](const auto& one) {
-    return std::find(names.begin(), names.end(), one.first) != names.end();
-  });
+  return std::all_of(attributes.all().begin(), attributes.all().end(),
+                     [&](const auto& one) { return std::find(names.begin(), names.end(), one.first) != names.end(); });
 }
 
 Result<std::unique_ptr<PreparedOp>> integer_product(const PrepareContext& context, bool floats) {

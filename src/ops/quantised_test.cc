@@ -199,7 +199,8 @@ TEST(Quantised, SmallOpsEqualTheirRows) {
     for (int i = 0; i < 20; ++i) {
       const DType type = draw.byte();
       const Shape shape = {draw.number(1, 3), draw.number(1, 40), draw.number(1, 70)};
-      EXPECT_TRUE(compare("bolide", "QLookUp", {draw.codes(type, shape), draw.codes(draw.byte(), {256})}, {}, {0}, isa));
+      EXPECT_TRUE(
+          compare("bolide", "QLookUp", {draw.codes(type, shape), draw.codes(draw.byte(), {256})}, {}, {0}, isa));
       std::vector<Tensor> step = {Tensor(), draw.scale(0.01f, 0.1f), draw.zero(type)};
       step[0] = draw.codes(type, shape);
       EXPECT_TRUE(compare("", "DequantizeLinear", step, {}, {0}, isa, 13));
@@ -213,24 +214,22 @@ TEST(Quantised, SmallOpsEqualTheirRows) {
       EXPECT_TRUE(compare("com.microsoft", "QLinearGlobalAveragePool", pool, {{"channels_last", int64_t{1}}}, {0}, isa,
                           1, 1, 1));  // a sum in f32 beside one in f64: a tie may fall otherwise
       const bool row = draw.coin();
-      const std::vector<Tensor> sum = {draw.codes(type, shape),
-                                       draw.scale(0.02f, 0.2f),
-                                       draw.zero(type),
-                                       draw.codes(type, row ? Shape{1, 1, shape[2]} : shape),
-                                       draw.scale(0.02f, 0.2f),
-                                       draw.zero(type),
-                                       draw.scale(0.02f, 0.2f),
-                                       draw.zero(type)};
+      const std::vector<Tensor> sum = {draw.codes(type, shape), draw.scale(0.02f, 0.2f),
+                                       draw.zero(type),         draw.codes(type, row ? Shape{1, 1, shape[2]} : shape),
+                                       draw.scale(0.02f, 0.2f), draw.zero(type),
+                                       draw.scale(0.02f, 0.2f), draw.zero(type)};
       EXPECT_TRUE(compare("com.microsoft", "QLinearAdd", sum, {}, {0, 3}, isa, 1, 1, 1));  // fused multiply-adds
       const DType b_type = draw.byte();
       const int64_t K = 4 * draw.number(1, 30), N = draw.number(1, 150);
       const std::vector<Tensor> product = {draw.codes(type, {shape[0], shape[1], K}), draw.codes(b_type, {K, N}),
                                            draw.zero(type), draw.coin() ? draw.zero(b_type) : draw.codes(b_type, {N})};
       EXPECT_TRUE(compare("", "MatMulInteger", product, {}, {0, 2}, isa, 10));
-      const std::vector<Tensor> floats = {product[0], product[1],
-                                          draw.scale(0.02f, 0.2f), draw.coin() ? draw.scale(0.02f, 0.2f)
-                                                                               : draw.scales(N, 0.02f, 0.2f),
-                                          product[2], product[3],
+      const std::vector<Tensor> floats = {product[0],
+                                          product[1],
+                                          draw.scale(0.02f, 0.2f),
+                                          draw.coin() ? draw.scale(0.02f, 0.2f) : draw.scales(N, 0.02f, 0.2f),
+                                          product[2],
+                                          product[3],
                                           draw.coin() ? draw.scales(N, -1, 1) : Tensor()};
       EXPECT_TRUE(compare("com.microsoft", "MatMulIntegerToFloat", floats, {}, {0, 2, 4}, isa));
       ASSERT_FALSE(HasFailure()) << to_string(shape);

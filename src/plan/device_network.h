@@ -47,8 +47,8 @@ class DeviceNetwork {
   static bool can_run(const std::vector<AnyValue>& inputs);
 
   // As Interpreter::run. With an observer nodes run one by one, and its values are those of the device, copied back.
-  Result<std::vector<AnyValue>> run(const std::vector<AnyValue>& inputs, TensorPool& pool, const GeneralObserver* observer,
-                                    std::span<const OutputMemory> memories);
+  Result<std::vector<AnyValue>> run(const std::vector<AnyValue>& inputs, TensorPool& pool,
+                                    const GeneralObserver* observer, std::span<const OutputMemory> memories);
 
   // "gpu", "gpu with NODE" or "cpu": where a node of the graph that an observer sees has run.
   std::string where(NodeId node) const;

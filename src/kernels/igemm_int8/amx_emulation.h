@@ -1,4 +1,5 @@
-// The AMX products over tiles emulated in plain code: their loops are tested on machines without AMX. Test program only.
+// The AMX products over tiles emulated in plain code: their loops are tested on machines without AMX. Test program
+// only.
 #pragma once
 
 #include "kernels/igemm_int8/igemm_int8.h"

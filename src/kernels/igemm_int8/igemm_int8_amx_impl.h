@@ -1,5 +1,5 @@
-// The int8 products with AMX tiles: included, after amx_tiles.h and igemm_int8_finish_avx512.h, in the unnamed namespace
-// of igemm_int8_amx.cc and, with emulated tiles, of its test.
+// The int8 products with AMX tiles: included, after amx_tiles.h and igemm_int8_finish_avx512.h, in the unnamed
+// namespace of igemm_int8_amx.cc and, with emulated tiles, of its test.
 //
 // Tiling: 32 rows by 32 columns, four tiles of sums. The rows' bytes are gathered once for all panels of a chunk, in
 // tiles of 16 rows by 64 bytes of K; the weights are read where they lie.
