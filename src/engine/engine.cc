@@ -193,8 +193,7 @@ Result<> Engine::advance() {
     if (underway_.empty()) {
       const std::lock_guard lock(mutex_);
       step_started_us_ = next.started_us;
-      published_.step_predicted_us =
-          static_cast<int64_t>(step_time_.predict(next.batch.tokens, next.batch.context));
+      published_.step_predicted_us = static_cast<int64_t>(step_time_.predict(next.batch.tokens, next.batch.context));
     }
     BOLIDE_TRY(runner_->submit(next.batch));
     underway_.push_back(std::move(next));
@@ -243,8 +242,7 @@ void Engine::publish_stats() {
   } else {
     const Underway& oldest = underway_.front();
     step_started_us_ = std::max(oldest.started_us, completed_us_);
-    published_.step_predicted_us =
-        static_cast<int64_t>(step_time_.predict(oldest.batch.tokens, oldest.batch.context));
+    published_.step_predicted_us = static_cast<int64_t>(step_time_.predict(oldest.batch.tokens, oldest.batch.context));
   }
 }
 

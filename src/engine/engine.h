@@ -20,10 +20,10 @@ namespace bolide {
 
 struct EngineOptions {
   bool prefix_cache = true;
-  uint64_t secret = 0;              // of PrefixKey: a number that nobody outside the process knows
-  int32_t queue_requests_max = 1024;  // that wait for their first step
+  uint64_t secret = 0;                 // of PrefixKey: a number that nobody outside the process knows
+  int32_t queue_requests_max = 1024;   // that wait for their first step
   int64_t queue_tokens_max = 1 << 22;  // of their prompts
-  double itl_target_us = 0;         // prompts get what fits a step of so long; 0: the runner's tokens a step
+  double itl_target_us = 0;            // prompts get what fits a step of so long; 0: the runner's tokens a step
 };
 
 // Where a request's progress goes. The functions are called on the engine's thread, which waits for them: they hand
@@ -45,7 +45,7 @@ struct EngineStats {
   SchedulerStats scheduler;  // after the last step
   int32_t queued = 0;        // requests that were submitted since
   int64_t steps = 0, tokens = 0, drawn = 0;
-  int64_t busy_us = 0;       // time in steps
+  int64_t busy_us = 0;  // time in steps
   // The step under way: how long it has been going on and how long it should take; 0: there is none.
   int64_t step_us = 0, step_predicted_us = 0;
   std::string failure;
@@ -125,7 +125,7 @@ class Engine final : public EngineClient {
   RequestId ids_ = 0;
   EngineState state_ = EngineState::kReady;
   bool stopping_ = false, busy_ = false;
-  int32_t queued_ = 0;        // requests among messages_
+  int32_t queued_ = 0;  // requests among messages_
   int64_t queued_tokens_ = 0;
   EngineStats published_;
   int64_t step_started_us_ = 0;

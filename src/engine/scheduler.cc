@@ -52,12 +52,12 @@ Result<> Scheduler::add(std::shared_ptr<const Request> request) {
   entry.request = request;
   entry.left = request->choices;
   entry.answers.push_back(make_answer(request, 0));
-  if (request->deadline_us != kNever) deadlines_.emplace(request->deadline_us, request->id);
+  if (request->deadline_us != kNoDeadline) deadlines_.emplace(request->deadline_us, request->id);
   // Who comes back after a pause has no claim on what was served meanwhile.
   if (active_[request->key]++ == 0) {
-    int64_t least = kNever;
+    int64_t least = kNoDeadline;
     for (const auto& [key, tokens] : served_) least = std::min(least, tokens);
-    served_[request->key] = least == kNever ? 0 : least;
+    served_[request->key] = least == kNoDeadline ? 0 : least;
   }
   start_waiting(*entry.answers.front(), Answer::Place::kWaiting);
   return {};
@@ -114,8 +114,7 @@ bool Scheduler::bury_if_over(RequestId id) {
     active_.erase(request.key);
     served_.erase(request.key);
   }
-  for (auto& answer : entry.answers)
-    (answer->underway > 0 ? leaving_ : over_).push_back(std::move(answer));
+  for (auto& answer : entry.answers) (answer->underway > 0 ? leaving_ : over_).push_back(std::move(answer));
   requests_.erase(it);
   return true;
 }
@@ -194,7 +193,7 @@ Answer* Scheduler::next_waiting() {
   const auto& [priority, keys] = *waiting_.begin();
   if (preempted != nullptr && preempted->request->priority <= priority) return preempted;
   const Queue* best = nullptr;
-  int64_t least = kNever;
+  int64_t least = kNoDeadline;
   for (const auto& [key, queue] : keys)
     if (const int64_t served = served_.at(key); served < least) best = &queue, least = served;
   return best->begin()->second;
@@ -205,8 +204,7 @@ bool Scheduler::fits(const Answer& answer) const {
   if (static_cast<int32_t>(running_.size()) >= options_.sequences_max) return false;
   if (running_.empty()) return true;
   const int32_t held = static_cast<int32_t>(answer.sequence.blocks.size());
-  return allocator_.free_count() >=
-         blocks_for(answer.sequence.size()) - held + static_cast<int32_t>(running_.size());
+  return allocator_.free_count() >= blocks_for(answer.sequence.size()) - held + static_cast<int32_t>(running_.size());
 }
 
 // Lets more urgent answers in at the cost of less urgent ones.
@@ -263,8 +261,8 @@ void Scheduler::find_prefix(Answer& answer) {
   const std::span<const int32_t> tokens = sequence.tokens;
   // The last token is always computed: the next is drawn from its logits.
   while (sequence.computed + P < sequence.size()) {
-    const PrefixKey key = prefix_next(answer.prefix, tokens.subspan(static_cast<size_t>(sequence.computed),
-                                                                    static_cast<size_t>(P)));
+    const PrefixKey key =
+        prefix_next(answer.prefix, tokens.subspan(static_cast<size_t>(sequence.computed), static_cast<size_t>(P)));
     const BlockId block = allocator_.find(key);
     if (block == kNoBlock) break;
     sequence.blocks.push_back(block);
@@ -283,8 +281,8 @@ void Scheduler::publish(Answer& answer) {
   const int32_t known = std::min(answer.committed, sequence.prompt_count + answer.drawn);
   for (; (answer.published + 1) * P <= known; ++answer.published) {
     const auto at = static_cast<size_t>(answer.published);
-    answer.prefix =
-        prefix_next(answer.prefix, std::span(sequence.tokens).subspan(at * static_cast<size_t>(P), static_cast<size_t>(P)));
+    answer.prefix = prefix_next(
+        answer.prefix, std::span(sequence.tokens).subspan(at * static_cast<size_t>(P), static_cast<size_t>(P)));
     if (!allocator_.published(sequence.blocks[at])) allocator_.publish(sequence.blocks[at], answer.prefix);
   }
 }
@@ -517,9 +515,9 @@ void Scheduler::check_integrity() const {
   }
   BOLIDE_CHECK(running == running_.size() && preempted == preempted_.size(), "{} run, {} listed", running,
                running_.size());
-  BOLIDE_CHECK(static_cast<int32_t>(waiting + preempted) == counted_.waiting &&
-                   waiting_tokens == counted_.waiting_tokens,
-               "{} wait, {} counted", waiting + preempted, counted_.waiting);
+  BOLIDE_CHECK(
+      static_cast<int32_t>(waiting + preempted) == counted_.waiting && waiting_tokens == counted_.waiting_tokens,
+      "{} wait, {} counted", waiting + preempted, counted_.waiting);
   BOLIDE_CHECK(static_cast<int32_t>(running_.size()) <= options_.sequences_max, "{} run", running_.size());
   BOLIDE_CHECK(std::is_sorted(running_.begin(), running_.end(),
                               [](const Answer* a, const Answer* b) { return ranks_before(*a, *b); }),

@@ -59,9 +59,9 @@ struct Answer {
 struct StepItem {
   Answer* answer = nullptr;
   int32_t first = 0, tokens = 0;
-  bool draws = false;        // it ends the known tokens: the next is drawn from its logits
+  bool draws = false;         // it ends the known tokens: the next is drawn from its logits
   int32_t chained_item = -1;  // of the step before, which draws the last token's id; -1: the id is known
-  int32_t length = 0;        // tokens of the answer's sequence, without the one that is drawn
+  int32_t length = 0;         // tokens of the answer's sequence, without the one that is drawn
   uint32_t epoch = 0;
 };
 struct BlockCopy {
@@ -87,7 +87,7 @@ struct Progress {
 };
 
 struct StepBudget {
-  int32_t tokens = 0;   // what running answers decode is computed even if it is more
+  int32_t tokens = 0;  // what running answers decode is computed even if it is more
   int64_t now_us = 0;
 };
 
@@ -178,7 +178,7 @@ class Scheduler {
   std::set<std::pair<int64_t, RequestId>> deadlines_;
   std::vector<std::unique_ptr<Answer>> leaving_;  // over, but part of a step under way
   std::vector<std::unique_ptr<Answer>> over_;
-  std::vector<uint64_t> underway_;                // numbers of steps
+  std::vector<uint64_t> underway_;  // numbers of steps
   uint64_t steps_ = 0, arrivals_ = 0;
   SchedulerStats counted_;
 };

@@ -1,5 +1,5 @@
-// The scheduler with a FakeRunner, step by step. Whatever is shared, copied, evicted, preempted or cancelled, every answer must
-// be the one that the request gets alone.
+// The scheduler with a FakeRunner, step by step. Whatever is shared, copied, evicted, preempted or cancelled, every
+// answer must be the one that the request gets alone.
 #include "engine/scheduler.h"
 
 #include <gtest/gtest.h>

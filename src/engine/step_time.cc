@@ -5,11 +5,11 @@
 namespace bolide {
 namespace {
 
-constexpr double kForget = 0.998;        // half of what is known is from the last 350 steps
-constexpr double kTokenScale = 1e-2;     // terms of about one, so that rounding does not matter
+constexpr double kForget = 0.998;     // half of what is known is from the last 350 steps
+constexpr double kTokenScale = 1e-2;  // terms of about one, so that rounding does not matter
 constexpr double kContextScale = 1e-4;
-constexpr double kUnsure = 1e6;          // variance of weights of which nothing was seen
-constexpr double kUnsureMax = 1e9;       // forgetting must not make it grow for ever
+constexpr double kUnsure = 1e6;     // variance of weights of which nothing was seen
+constexpr double kUnsureMax = 1e9;  // forgetting must not make it grow for ever
 
 std::array<double, 3> terms(int32_t tokens, int64_t context) {
   return {1, static_cast<double>(tokens) * kTokenScale, static_cast<double>(context) * kContextScale};

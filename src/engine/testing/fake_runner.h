@@ -73,8 +73,8 @@ class FakeRunner final : public ModelRunner {
     uint64_t prefix = item.first == 0 ? 0 : at(s, item.first - 1);
     for (int32_t position = item.first; position < item.first + item.tokens; ++position) {
       const bool chained = item.chained_item >= 0 && position == item.length - 1;
-      const int32_t token = chained ? last_.at(static_cast<size_t>(item.chained_item))
-                                    : s.tokens.at(static_cast<size_t>(position));
+      const int32_t token =
+          chained ? last_.at(static_cast<size_t>(item.chained_item)) : s.tokens.at(static_cast<size_t>(position));
       prefix = at(s, position) = extend(prefix, token);
     }
     return draw(prefix, s.request);
