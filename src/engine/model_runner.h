@@ -29,7 +29,7 @@ class ModelRunner {
   // The results of the oldest step that was not waited for.
   virtual Result<StepResult> wait() = 0;
   // The answer is over: whatever is kept for it can go.
-  virtual void forget(Answer& answer) = 0;
+  virtual void forget(AnswerState& answer) = 0;
 };
 
 }  // namespace bolide

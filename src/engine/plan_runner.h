@@ -16,7 +16,7 @@ class PlanRunner final : public ModelRunner {
   size_t steps_ahead() const override { return runner_->options().deferred ? 2 : 1; }
   Result<> submit(const StepBatch& batch) override;
   Result<StepResult> wait() override;
-  void forget(Answer& answer) override { runner_->forget(answer.sequence); }
+  void forget(AnswerState& answer) override { runner_->forget(answer.sequence); }
 
   Runner& runner() { return *runner_; }
 

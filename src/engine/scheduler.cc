@@ -7,7 +7,7 @@
 namespace bolide {
 namespace {
 
-bool ranks_before(const Answer& a, const Answer& b) {
+bool ranks_before(const AnswerState& a, const AnswerState& b) {
   return std::pair(a.request->priority, a.arrival) < std::pair(b.request->priority, b.arrival);
 }
 
@@ -59,12 +59,12 @@ Result<> Scheduler::add(std::shared_ptr<const Request> request) {
     for (const auto& [key, tokens] : served_) least = std::min(least, tokens);
     served_[request->key] = least == kNoDeadline ? 0 : least;
   }
-  start_waiting(*entry.answers.front(), Answer::Place::kWaiting);
+  start_waiting(*entry.answers.front(), AnswerState::Place::kWaiting);
   return {};
 }
 
-std::unique_ptr<Answer> Scheduler::make_answer(const std::shared_ptr<const Request>& request, int32_t choice) {
-  auto answer = std::make_unique<Answer>();
+std::unique_ptr<AnswerState> Scheduler::make_answer(const std::shared_ptr<const Request>& request, int32_t choice) {
+  auto answer = std::make_unique<AnswerState>();
   answer->request = request;
   answer->choice = choice;
   answer->arrival = ++arrivals_;
@@ -89,14 +89,14 @@ bool Scheduler::finish(RequestId request, int32_t choice) {
   Entry& entry = it->second;
   BOLIDE_CHECK(choice >= 0 && static_cast<size_t>(choice) < entry.answers.size(), "request {} has no answer {}",
                request, choice);
-  Answer& answer = *entry.answers[static_cast<size_t>(choice)];
+  AnswerState& answer = *entry.answers[static_cast<size_t>(choice)];
   if (answer.over) return false;
   end(answer);
   --entry.left;
   return bury_if_over(request);
 }
 
-void Scheduler::end(Answer& answer) {
+void Scheduler::end(AnswerState& answer) {
   if (answer.over) return;
   leave(answer);
   give_up(answer);
@@ -145,10 +145,10 @@ void Scheduler::end_late(int64_t now_us, std::vector<Progress>* progress) {
 
 // --- who runs ---
 
-void Scheduler::start_waiting(Answer& answer, Answer::Place place) {
+void Scheduler::start_waiting(AnswerState& answer, AnswerState::Place place) {
   answer.place = place;
   const int32_t priority = answer.request->priority;
-  if (place == Answer::Place::kPreempted)
+  if (place == AnswerState::Place::kPreempted)
     preempted_.emplace(std::pair(priority, answer.arrival), &answer);
   else
     waiting_[priority][answer.request->key].emplace(answer.arrival, &answer);
@@ -156,21 +156,21 @@ void Scheduler::start_waiting(Answer& answer, Answer::Place place) {
   counted_.waiting_tokens += answer.sequence.size();
 }
 
-void Scheduler::start_running(Answer& answer) {
-  answer.place = Answer::Place::kRunning;
+void Scheduler::start_running(AnswerState& answer) {
+  answer.place = AnswerState::Place::kRunning;
   const auto at = std::upper_bound(running_.begin(), running_.end(), &answer,
-                                   [](const Answer* a, const Answer* b) { return ranks_before(*a, *b); });
+                                   [](const AnswerState* a, const AnswerState* b) { return ranks_before(*a, *b); });
   running_.insert(at, &answer);
 }
 
 // Takes the answer from where it waits or runs.
-void Scheduler::leave(Answer& answer) {
+void Scheduler::leave(AnswerState& answer) {
   const int32_t priority = answer.request->priority;
   switch (answer.place) {
-    case Answer::Place::kNowhere: return;
-    case Answer::Place::kRunning: running_.erase(std::find(running_.begin(), running_.end(), &answer)); break;
-    case Answer::Place::kPreempted: preempted_.erase({priority, answer.arrival}); break;
-    case Answer::Place::kWaiting: {
+    case AnswerState::Place::kNowhere: return;
+    case AnswerState::Place::kRunning: running_.erase(std::find(running_.begin(), running_.end(), &answer)); break;
+    case AnswerState::Place::kPreempted: preempted_.erase({priority, answer.arrival}); break;
+    case AnswerState::Place::kWaiting: {
       auto& keys = waiting_[priority];
       Queue& queue = keys[answer.request->key];
       queue.erase(answer.arrival);
@@ -179,16 +179,16 @@ void Scheduler::leave(Answer& answer) {
       break;
     }
   }
-  if (answer.place != Answer::Place::kRunning) {
+  if (answer.place != AnswerState::Place::kRunning) {
     --counted_.waiting;
     counted_.waiting_tokens -= answer.sequence.size();
   }
-  answer.place = Answer::Place::kNowhere;
+  answer.place = AnswerState::Place::kNowhere;
 }
 
 // Of the most urgent priority: who was preempted; else the first of the key that was served least.
-Answer* Scheduler::next_waiting() {
-  Answer* preempted = preempted_.empty() ? nullptr : preempted_.begin()->second;
+AnswerState* Scheduler::next_waiting() {
+  AnswerState* preempted = preempted_.empty() ? nullptr : preempted_.begin()->second;
   if (waiting_.empty()) return preempted;
   const auto& [priority, keys] = *waiting_.begin();
   if (preempted != nullptr && preempted->request->priority <= priority) return preempted;
@@ -200,7 +200,7 @@ Answer* Scheduler::next_waiting() {
 }
 
 // Room for all its tokens, and for a token of each that runs: whoever is admitted should not be preempted at once.
-bool Scheduler::fits(const Answer& answer) const {
+bool Scheduler::fits(const AnswerState& answer) const {
   if (static_cast<int32_t>(running_.size()) >= options_.sequences_max) return false;
   if (running_.empty()) return true;
   const int32_t held = static_cast<int32_t>(answer.sequence.blocks.size());
@@ -209,13 +209,13 @@ bool Scheduler::fits(const Answer& answer) const {
 
 // Lets more urgent answers in at the cost of less urgent ones.
 void Scheduler::make_way() {
-  for (Answer* answer = next_waiting(); answer != nullptr && !running_.empty() && !fits(*answer);) {
+  for (AnswerState* answer = next_waiting(); answer != nullptr && !running_.empty() && !fits(*answer);) {
     if (running_.back()->request->priority <= answer->request->priority) return;
     preempt(*running_.back());
   }
 }
 
-bool Scheduler::admit(Answer& answer) {
+bool Scheduler::admit(AnswerState& answer) {
   // The ids of its last tokens are on their way.
   if (answer.draws > 0) return false;
   find_prefix(answer);
@@ -230,17 +230,17 @@ bool Scheduler::admit(Answer& answer) {
   return true;
 }
 
-void Scheduler::preempt(Answer& answer) {
+void Scheduler::preempt(AnswerState& answer) {
   leave(answer);
   give_up(answer);
-  start_waiting(answer, Answer::Place::kPreempted);
+  start_waiting(answer, AnswerState::Place::kPreempted);
   ++counted_.preemptions;
 }
 
 // --- blocks ---
 
 // The blocks go back, the last first: what begins a prefix is kept longest.
-void Scheduler::give_up(Answer& answer) {
+void Scheduler::give_up(AnswerState& answer) {
   Sequence& sequence = answer.sequence;
   for (; !sequence.blocks.empty(); sequence.blocks.pop_back()) allocator_.give(sequence.blocks.back());
   sequence.computed = answer.committed = answer.published = 0;
@@ -252,7 +252,7 @@ bool Scheduler::keys_are_shared(int32_t length) const {
   return options_.prefix_cache && (options_.rope_dynamic == 0 || length <= options_.rope_dynamic);
 }
 
-void Scheduler::find_prefix(Answer& answer) {
+void Scheduler::find_prefix(AnswerState& answer) {
   Sequence& sequence = answer.sequence;
   const bool long_rope = options_.rope_switch > 0 && sequence.size() > options_.rope_switch;
   answer.prefix = prefix_root(options_.secret + (long_rope ? 1 : 0), answer.request->cache_salt);
@@ -274,7 +274,7 @@ void Scheduler::find_prefix(Answer& answer) {
   sequence.rope_length = sequence.size();
 }
 
-void Scheduler::publish(Answer& answer) {
+void Scheduler::publish(AnswerState& answer) {
   const Sequence& sequence = answer.sequence;
   if (!keys_are_shared(sequence.rope_length)) return;
   const int32_t P = options_.block_tokens;
@@ -288,7 +288,7 @@ void Scheduler::publish(Answer& answer) {
 }
 
 // A block of its own for the token at `position`, which must be the next one or in the last block.
-bool Scheduler::make_room(Answer& answer, int32_t position, StepBatch& batch) {
+bool Scheduler::make_room(AnswerState& answer, int32_t position, StepBatch& batch) {
   std::vector<BlockId>& blocks = answer.sequence.blocks;
   const auto at = static_cast<size_t>(position / options_.block_tokens);
   if (at < blocks.size() && allocator_.writable(blocks[at])) return true;
@@ -307,13 +307,13 @@ bool Scheduler::make_room(Answer& answer, int32_t position, StepBatch& batch) {
 // --- a step ---
 
 // Longrope rotates every key by the length at hand: beyond its boundary all are computed again.
-bool Scheduler::crosses(const Answer& answer) const {
+bool Scheduler::crosses(const AnswerState& answer) const {
   const Sequence& s = answer.sequence;
   return options_.rope_switch > 0 && s.computed > 0 && s.rope_length <= options_.rope_switch &&
          s.size() > options_.rope_switch;
 }
 
-bool Scheduler::may_continue(const Answer& answer) const {
+bool Scheduler::may_continue(const AnswerState& answer) const {
   const Sequence& s = answer.sequence;
   // Its last token is drawn, or on its way.
   if (s.size() - s.prompt_count >= answer.request->tokens_max || s.size() >= options_.context) return false;
@@ -323,7 +323,7 @@ bool Scheduler::may_continue(const Answer& answer) const {
   return !by_history && !crosses(answer);
 }
 
-int32_t Scheduler::add_item(Answer& answer, int32_t tokens, bool may_preempt, StepBatch& batch) {
+int32_t Scheduler::add_item(AnswerState& answer, int32_t tokens, bool may_preempt, StepBatch& batch) {
   Sequence& s = answer.sequence;
   int32_t added = 0;
   while (added < tokens) {
@@ -365,9 +365,9 @@ StepBatch Scheduler::schedule(const StepBudget& budget, std::vector<Progress>* p
   StepBatch batch;
   end_late(budget.now_us, progress);
   make_way();
-  const auto left_of = [](const Answer& a) { return a.sequence.size() - a.sequence.computed; };
+  const auto left_of = [](const AnswerState& a) { return a.sequence.size() - a.sequence.computed; };
   int32_t decoding = 0;
-  for (Answer* answer : running_) {
+  for (AnswerState* answer : running_) {
     if (answer->draws == 0 && crosses(*answer)) {
       give_up(*answer);
       find_prefix(*answer);
@@ -377,7 +377,7 @@ StepBatch Scheduler::schedule(const StepBudget& budget, std::vector<Progress>* p
   const int32_t limit = std::min(budget.tokens, options_.tokens_per_step);
   int32_t spare = std::max(0, limit - decoding);
   for (size_t i = 0; i < running_.size(); ++i) {  // preempting makes it shorter, at its end
-    Answer& answer = *running_[i];
+    AnswerState& answer = *running_[i];
     if (!may_continue(answer)) continue;
     const int32_t left = left_of(answer);
     const int32_t tokens = left == 1 ? 1 : std::min(left, spare);
@@ -388,7 +388,7 @@ StepBatch Scheduler::schedule(const StepBudget& budget, std::vector<Progress>* p
     if (added == 0) preempt(answer);
   }
   for (spare = limit - batch.tokens; spare > 0;) {
-    Answer* answer = next_waiting();
+    AnswerState* answer = next_waiting();
     if (answer == nullptr || !admit(*answer)) break;
     const int32_t added = add_item(*answer, std::min(left_of(*answer), spare), /*may_preempt=*/false, batch);
     BOLIDE_CHECK(added > 0, "request {} was admitted without blocks", answer->request->id);
@@ -409,7 +409,7 @@ void Scheduler::commit(const StepBatch& batch, std::span<const int32_t> ids, std
   underway_.erase(underway_.begin());
   for (size_t i = 0; i < batch.items.size(); ++i) {
     const StepItem& item = batch.items[i];
-    Answer& answer = *item.answer;
+    AnswerState& answer = *item.answer;
     --answer.underway;
     answer.draws -= item.draws ? 1 : 0;
     if (answer.over) {
@@ -452,12 +452,12 @@ void Scheduler::commit(const StepBatch& batch, std::span<const int32_t> ids, std
 // The other answers to the prompt start from what the first has computed of it. They compute its last token again: the
 // logits from which they draw.
 void Scheduler::fork(Entry& entry) {
-  const Answer& first = *entry.answers.front();
+  const AnswerState& first = *entry.answers.front();
   const int32_t prompt = first.sequence.prompt_count;
   for (int32_t choice = 1; choice < entry.request->choices; ++choice) {
-    Answer& answer = *entry.answers.emplace_back(make_answer(entry.request, choice));
+    AnswerState& answer = *entry.answers.emplace_back(make_answer(entry.request, choice));
     if (static_cast<int32_t>(running_.size()) >= options_.sequences_max || first.committed < prompt) {
-      start_waiting(answer, Answer::Place::kPreempted);
+      start_waiting(answer, AnswerState::Place::kPreempted);
       continue;
     }
     Sequence& s = answer.sequence;
@@ -493,14 +493,14 @@ void Scheduler::check_integrity() const {
     for (const auto& answer : entry.answers) {
       const Sequence& s = answer->sequence;
       left += answer->over ? 0 : 1;
-      running += answer->place == Answer::Place::kRunning ? 1 : 0;
-      waiting += answer->place == Answer::Place::kWaiting ? 1 : 0;
-      preempted += answer->place == Answer::Place::kPreempted ? 1 : 0;
-      if (answer->place == Answer::Place::kWaiting || answer->place == Answer::Place::kPreempted)
+      running += answer->place == AnswerState::Place::kRunning ? 1 : 0;
+      waiting += answer->place == AnswerState::Place::kWaiting ? 1 : 0;
+      preempted += answer->place == AnswerState::Place::kPreempted ? 1 : 0;
+      if (answer->place == AnswerState::Place::kWaiting || answer->place == AnswerState::Place::kPreempted)
         waiting_tokens += s.size();
-      BOLIDE_CHECK((answer->place == Answer::Place::kNowhere) == answer->over, "answer {} of {} is nowhere",
+      BOLIDE_CHECK((answer->place == AnswerState::Place::kNowhere) == answer->over, "answer {} of {} is nowhere",
                    answer->choice, id);
-      BOLIDE_CHECK(answer->place == Answer::Place::kRunning || s.blocks.empty(), "answer {} of {} holds blocks",
+      BOLIDE_CHECK(answer->place == AnswerState::Place::kRunning || s.blocks.empty(), "answer {} of {} holds blocks",
                    answer->choice, id);
       BOLIDE_CHECK(static_cast<int32_t>(s.blocks.size()) >= blocks_for(s.computed), "{} blocks for {} tokens",
                    s.blocks.size(), s.computed);
@@ -520,7 +520,7 @@ void Scheduler::check_integrity() const {
       "{} wait, {} counted", waiting + preempted, counted_.waiting);
   BOLIDE_CHECK(static_cast<int32_t>(running_.size()) <= options_.sequences_max, "{} run", running_.size());
   BOLIDE_CHECK(std::is_sorted(running_.begin(), running_.end(),
-                              [](const Answer* a, const Answer* b) { return ranks_before(*a, *b); }),
+                              [](const AnswerState* a, const AnswerState* b) { return ranks_before(*a, *b); }),
                "those that run are not in order");
   BOLIDE_CHECK(active == active_ && served_.size() == active_.size(), "keys are counted wrongly");
   for (BlockId block = 0; block < allocator_.block_count(); ++block) {

@@ -36,7 +36,7 @@ struct SchedulerOptions {
 enum class Ended : uint8_t { kNot, kStop, kLength, kDeadline, kNoToken };
 
 // One answer to a request, on its way. The engine reads it; only the scheduler changes it.
-struct Answer {
+struct AnswerState {
   std::shared_ptr<const Request> request;
   int32_t choice = 0;
   // `tokens` may end in placeholders, one per step under way that draws; `computed` counts steps under way.
@@ -57,7 +57,7 @@ struct Answer {
 
 // What a step computes of one answer: positions [first, first + tokens).
 struct StepItem {
-  Answer* answer = nullptr;
+  AnswerState* answer = nullptr;
   int32_t first = 0, tokens = 0;
   bool draws = false;         // it ends the known tokens: the next is drawn from its logits
   int32_t chained_item = -1;  // of the step before, which draws the last token's id; -1: the id is known
@@ -125,7 +125,7 @@ class Scheduler {
               std::vector<Progress>* progress);
 
   // Answers that are over and no longer part of any step, since the last call.
-  std::vector<std::unique_ptr<Answer>> collect() { return std::exchange(over_, {}); }
+  std::vector<std::unique_ptr<AnswerState>> collect() { return std::exchange(over_, {}); }
 
   bool idle() const { return requests_.empty() && underway_.empty(); }
   SchedulerStats stats() const;
@@ -136,48 +136,49 @@ class Scheduler {
  private:
   struct Entry {
     std::shared_ptr<const Request> request;
-    std::vector<std::unique_ptr<Answer>> answers;  // by choice; those after the first from the end of the prompt on
-    int32_t left = 0;                              // answers that are not over
+    std::vector<std::unique_ptr<AnswerState>>
+        answers;       // by choice; those after the first from the end of the prompt on
+    int32_t left = 0;  // answers that are not over
   };
   // Who waits: by priority, then by key, then in order of arrival.
-  using Queue = std::map<uint64_t, Answer*>;
+  using Queue = std::map<uint64_t, AnswerState*>;
 
   int32_t blocks_for(int64_t tokens) const;
   bool keys_are_shared(int32_t length) const;
-  bool crosses(const Answer& answer) const;
-  bool may_continue(const Answer& answer) const;
+  bool crosses(const AnswerState& answer) const;
+  bool may_continue(const AnswerState& answer) const;
   void end_late(int64_t now_us, std::vector<Progress>* progress);
   void make_way();
-  bool fits(const Answer& answer) const;
-  void start_waiting(Answer& answer, Answer::Place place);
-  void start_running(Answer& answer);
-  void leave(Answer& answer);
-  Answer* next_waiting();
-  bool admit(Answer& answer);
-  void find_prefix(Answer& answer);
+  bool fits(const AnswerState& answer) const;
+  void start_waiting(AnswerState& answer, AnswerState::Place place);
+  void start_running(AnswerState& answer);
+  void leave(AnswerState& answer);
+  AnswerState* next_waiting();
+  bool admit(AnswerState& answer);
+  void find_prefix(AnswerState& answer);
   // Adds up to `tokens` of the answer to the batch, as far as there are blocks; the number added. With `preempt` those
   // that rank behind it give way for one token.
-  int32_t add_item(Answer& answer, int32_t tokens, bool preempt, StepBatch& batch);
-  bool make_room(Answer& answer, int32_t position, StepBatch& batch);
-  void give_up(Answer& answer);
-  void preempt(Answer& answer);
-  void publish(Answer& answer);
+  int32_t add_item(AnswerState& answer, int32_t tokens, bool preempt, StepBatch& batch);
+  bool make_room(AnswerState& answer, int32_t position, StepBatch& batch);
+  void give_up(AnswerState& answer);
+  void preempt(AnswerState& answer);
+  void publish(AnswerState& answer);
   void fork(Entry& entry);
-  std::unique_ptr<Answer> make_answer(const std::shared_ptr<const Request>& request, int32_t choice);
-  void end(Answer& answer);
+  std::unique_ptr<AnswerState> make_answer(const std::shared_ptr<const Request>& request, int32_t choice);
+  void end(AnswerState& answer);
   bool bury_if_over(RequestId id);
 
   SchedulerOptions options_;
   BlockAllocator allocator_;
   std::unordered_map<RequestId, Entry> requests_;
-  std::vector<Answer*> running_;  // by priority, then arrival
+  std::vector<AnswerState*> running_;  // by priority, then arrival
   std::map<int32_t, std::map<uint32_t, Queue>> waiting_;
-  std::map<std::pair<int32_t, uint64_t>, Answer*> preempted_;  // wait too, before those of their priority
-  std::map<uint32_t, int64_t> served_;                         // tokens by key, of keys that have requests
-  std::map<uint32_t, int32_t> active_;                         // requests by key
+  std::map<std::pair<int32_t, uint64_t>, AnswerState*> preempted_;  // wait too, before those of their priority
+  std::map<uint32_t, int64_t> served_;                              // tokens by key, of keys that have requests
+  std::map<uint32_t, int32_t> active_;                              // requests by key
   std::set<std::pair<int64_t, RequestId>> deadlines_;
-  std::vector<std::unique_ptr<Answer>> leaving_;  // over, but part of a step under way
-  std::vector<std::unique_ptr<Answer>> over_;
+  std::vector<std::unique_ptr<AnswerState>> leaving_;  // over, but part of a step under way
+  std::vector<std::unique_ptr<AnswerState>> over_;
   std::vector<uint64_t> underway_;  // numbers of steps
   uint64_t steps_ = 0, arrivals_ = 0;
   SchedulerStats counted_;

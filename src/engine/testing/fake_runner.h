@@ -38,7 +38,7 @@ class FakeRunner final : public ModelRunner {
     logprobs_.assign(ids_.size(), -1.5f);
     return StepResult{ids_, logprobs_};
   }
-  void forget(Answer&) override { ++forgotten; }
+  void forget(AnswerState&) override { ++forgotten; }
 
   // The answer that the request gets alone.
   static std::vector<int32_t> answer(const Request& request, int32_t choice, int32_t context) {
