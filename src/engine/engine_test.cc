@@ -231,6 +231,31 @@ TEST(Engine, ADrainLosesNothing) {
   }
 }
 
+// lifecycle.stall
+TEST(Engine, AStepThatHangsIsSeenWhileItHangs) {
+  Gate gate;
+  auto runner = std::make_unique<FakeRunner>(limits());
+  runner->on_submit = [&](const StepBatch&) { return gate.pass(); };
+  Engine engine(std::move(runner), {});
+  Request request;
+  request.prompt = {1, 2, 3};
+  auto sink = std::make_shared<Collector>();
+  ASSERT_TRUE(engine.submit(request, sink).has_value());
+  while (engine.stats().step_us < 20'000) std::this_thread::yield();
+  EXPECT_FALSE(engine.stats().stalled()) << "20 ms are nothing";
+  gate.open();
+  ASSERT_TRUE(sink->wait());
+  ASSERT_TRUE(engine.wait_idle(10'000'000));
+  EXPECT_EQ(engine.stats().step_us, 0);
+  EngineStats stats;
+  stats.step_us = 5'000'001;
+  EXPECT_TRUE(stats.stalled());
+  stats.step_predicted_us = 2'000'000;
+  EXPECT_FALSE(stats.stalled());
+  stats.step_us = 8'000'001;
+  EXPECT_TRUE(stats.stalled());
+}
+
 TEST(Engine, StoppingTellsWhoWaits) {
   auto sink = std::make_shared<Collector>();
   {

@@ -82,7 +82,7 @@ SchedulerOptions small() {
   return options;
 }
 
-// engine.same_answer, engine.blocks
+// answers.alone, blocks.owner
 TEST(Scheduler, AnswersAreThoseOfEachRequestAlone) {
   for (uint32_t seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE(seed);
@@ -266,6 +266,47 @@ TEST(Scheduler, AnswersToOnePromptShareItsBlocks) {
   EXPECT_LE(simulation.tokens, 42 + 4 + 5 * 9);
 }
 
+// answers.no_token
+TEST(Scheduler, LogitsWithoutATokenEndOneAnswer) {
+  std::mt19937 random(8);
+  Scheduler scheduler(small());
+  for (RequestId id = 1; id <= 3; ++id) {
+    Request request = simple(random, 5, 4);
+    request.id = id;
+    ASSERT_TRUE(scheduler.add(std::make_shared<const Request>(std::move(request))).has_value());
+  }
+  std::vector<Progress> progress;
+  StepBatch batch = scheduler.schedule({32}, &progress);
+  ASSERT_EQ(batch.items.size(), 3u);
+  scheduler.commit(batch, std::vector<int32_t>{5, -1, 7}, std::vector<float>(3), &progress);
+  scheduler.check_integrity();
+  ASSERT_EQ(progress.size(), 3u);
+  EXPECT_EQ(progress[1].ended, Ended::kNoToken);
+  EXPECT_TRUE(progress[1].request_over);
+  EXPECT_EQ(progress[0].ended, Ended::kNot);
+  batch = scheduler.schedule({32}, &progress);
+  EXPECT_EQ(batch.items.size(), 2u);
+}
+
+// scheduling.pure
+TEST(Scheduler, TheSameCallsGiveTheSameSteps) {
+  const auto course = [] {
+    std::mt19937 random(9);
+    Simulation simulation(small());
+    std::vector<int32_t> seen;
+    for (int turn = 0; turn < 200; ++turn) {
+      if (turn % 4 == 0) simulation.add(simple(random, 1 + static_cast<int32_t>(random() % 60), 20));
+      simulation.step(20, 2);
+      seen.push_back(static_cast<int32_t>(simulation.tokens));
+      const SchedulerStats stats = simulation.scheduler.stats();
+      seen.insert(seen.end(), {stats.waiting, stats.running, stats.blocks_used, stats.blocks_kept});
+    }
+    return seen;
+  };
+  EXPECT_EQ(course(), course());
+}
+
+// scheduling.fits
 TEST(Scheduler, WhatCanNeverFitIsRefused) {
   std::mt19937 random(7);
   SchedulerOptions options = small();
