@@ -110,7 +110,7 @@ TEST(Engine, ManyThreadsGetTheirAnswers) {
         for (const auto& [request, sink] : asked) {
           ASSERT_TRUE(sink->wait());
           for (int32_t choice = 0; choice < request.choices; ++choice)
-            EXPECT_EQ(sink->answers()[choice], FakeRunner::answer(request, choice, limits().context));
+            EXPECT_EQ(sink->answers()[choice], FakeRunner::answer(limits(), request, choice));
         }
       });
     for (std::thread& thread : threads) thread.join();

@@ -216,8 +216,8 @@ void Scheduler::make_way() {
 }
 
 bool Scheduler::admit(AnswerState& answer) {
-  // The ids of its last tokens are on their way.
-  if (answer.draws > 0) return false;
+  // What it needs is on its way.
+  if (!may_continue(answer)) return false;
   find_prefix(answer);
   if (!fits(answer)) {
     give_up(answer);

@@ -50,7 +50,7 @@ struct Simulation {
     EXPECT_TRUE(ended.emplace(std::pair(p.request, p.choice), p.ended).second) << "an answer ended twice";
     if (p.request_over) ++over;
     if (p.ended == Ended::kDeadline) return;
-    EXPECT_EQ(answer, FakeRunner::answer(*requests.at(p.request), p.choice, scheduler.options().context));
+    EXPECT_EQ(answer, FakeRunner::answer(scheduler.options(), *requests.at(p.request), p.choice));
   }
 
   Scheduler scheduler;

@@ -1,6 +1,6 @@
 // FakeRunner: a ModelRunner without a model, to test what is above it. Its cache remembers which prefix each slot
 // holds, and the next token is a hash of all tokens before it, so that an answer shows whether every token that it
-// depends on was where it should be.
+// depends on was where it should be, rotated as the sequence's length wants it (longrope).
 #pragma once
 
 #include <deque>
@@ -41,15 +41,16 @@ class FakeRunner final : public ModelRunner {
   void forget(AnswerState&) override { ++forgotten; }
 
   // The answer that the request gets alone.
-  static std::vector<int32_t> answer(const Request& request, int32_t choice, int32_t context) {
-    uint64_t prefix = 0;
-    for (const int32_t token : request.prompt) prefix = extend(prefix, token);
-    std::vector<int32_t> tokens;
+  static std::vector<int32_t> answer(const SchedulerOptions& limits, const Request& request, int32_t choice) {
+    std::vector<int32_t> all = request.prompt, tokens;
     while (static_cast<int32_t>(tokens.size()) < request.tokens_max &&
-           static_cast<int32_t>(request.prompt.size() + tokens.size()) < context) {
+           static_cast<int32_t>(all.size()) < limits.context) {
+      const bool long_rope = is_long(limits, static_cast<int32_t>(all.size()));
+      uint64_t prefix = 0;
+      for (const int32_t token : all) prefix = extend(prefix, token, long_rope);
       tokens.push_back(draw(prefix, static_cast<uint64_t>(choice)));
       if (std::find(request.stop_ids.begin(), request.stop_ids.end(), tokens.back()) != request.stop_ids.end()) break;
-      prefix = extend(prefix, tokens.back());
+      all.push_back(tokens.back());
     }
     return tokens;
   }
@@ -59,13 +60,16 @@ class FakeRunner final : public ModelRunner {
 
  private:
   // What a slot holds: a hash of the token there and of all tokens before it.
-  static uint64_t extend(uint64_t prefix, int32_t token) {
-    uint64_t x = prefix * 0x9e3779b97f4a7c15 + static_cast<uint64_t>(token) + 1;
+  static uint64_t extend(uint64_t prefix, int32_t token, bool long_rope) {
+    uint64_t x = prefix * 0x9e3779b97f4a7c15 + static_cast<uint64_t>(token) * 2 + (long_rope ? 1 : 0) + 1;
     x ^= x >> 29;
     return x * 0xbf58476d1ce4e5b9;
   }
   static int32_t draw(uint64_t prefix, uint64_t choice) {
-    return static_cast<int32_t>((extend(prefix, 7) ^ choice) % kVocab);
+    return static_cast<int32_t>((extend(prefix, 7, false) ^ choice) % kVocab);
+  }
+  static bool is_long(const SchedulerOptions& limits, int32_t length) {
+    return limits.rope_switch > 0 && length > limits.rope_switch;
   }
 
   int32_t run(const StepItem& item) {
@@ -73,9 +77,10 @@ class FakeRunner final : public ModelRunner {
     uint64_t prefix = item.first == 0 ? 0 : at(s, item.first - 1);
     for (int32_t position = item.first; position < item.first + item.tokens; ++position) {
       const bool chained = item.chained_item >= 0 && position == item.length - 1;
+      BOLIDE_CHECK(!chained || s.sampling.repetition_penalty == 1, "a penalty without the history that it needs");
       const int32_t token =
           chained ? last_.at(static_cast<size_t>(item.chained_item)) : s.tokens.at(static_cast<size_t>(position));
-      prefix = at(s, position) = extend(prefix, token);
+      prefix = at(s, position) = extend(prefix, token, is_long(limits_, item.length));
     }
     return draw(prefix, s.request);
   }
