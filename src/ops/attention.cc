@@ -292,7 +292,7 @@ Result<> run_rotary_embedding(RunContext& c) {
 
 constexpr OpDef kOps[] = {
     {.domain = "", .name = "Attention", .since = 23, .run = run_attention, .prepare = prepare_attention},
-    {"", "RotaryEmbedding", 23, run_rotary_embedding},
+    {.domain = "", .name = "RotaryEmbedding", .since = 23, .run = run_rotary_embedding, .prepare = prepare_rotary},
     {"", "TensorScatter", 24, run_tensor_scatter},
     {"", "LinearAttention", 27, run_linear_attention},
     {"", "CausalConvWithState", 27, run_causal_conv_with_state},

@@ -3,51 +3,12 @@
 #include <cmath>
 
 #include "kernels/linear/packed_matrix.h"
-#include "kernels/panels/panels.h"
-#include "ops/attend.h"
+#include "ops/attend_heads.h"
 #include "ops/dense.h"
-#include "ops/microsoft_mask.h"
 #include "ops/prepared_rows.h"
 
 namespace bolide {
 namespace {
-
-// What is added to scores [B, H, S, L]: a tensor of the node, or one that was made of its masks.
-struct ScoreBias {
-  Tensor made;
-  const float* data = nullptr;
-  int64_t batch = 0, head = 0, row = 0;
-
-  const float* at(int64_t b, int64_t h) const { return data == nullptr ? nullptr : data + b * batch + h * head; }
-};
-
-// Inputs `mask` and `bias` of com.microsoft's ops.
-Result<ScoreBias> microsoft_bias(const RunContext& c, size_t mask, size_t bias, const Shape& scores) {
-  ScoreBias to;
-  if (!c.has(mask) && !c.has(bias)) return to;
-  const int64_t B = scores[0], H = scores[1], S = scores[2], L = scores[3];
-  const Tensor* plain = f32_at(c, bias);
-  const auto fits = [&](int axis) { return plain->dim(axis) == 1 || plain->dim(axis) == scores[axis]; };
-  if (!c.has(mask) && plain != nullptr && plain->rank() == 4 && fits(0) && fits(1) && fits(2) && plain->dim(3) >= L) {
-    const Shape& shape = plain->shape();
-    to.made = *plain, to.data = plain->as<float>().data();
-    to.row = shape[2] == 1 ? 0 : shape[3];
-    to.head = shape[1] == 1 ? 0 : shape[2] * shape[3];
-    to.batch = shape[0] == 1 ? 0 : shape[1] * shape[2] * shape[3];
-    return to;
-  }
-  BOLIDE_TRY(const KeyMask masks, KeyMask::read(c, mask, bias, scores));
-  const int64_t heads = masks.bias_head != 0 ? H : 1, rows = masks.bias_row != 0 || masks.rows > 1 ? S : 1;
-  BOLIDE_TRY(product_of(std::array{B, heads, rows, L}));
-  BOLIDE_TRY(to.made, make_wide<float>(c, {B, heads, rows, L}));
-  float* row = to.made.mutate<float>().data();
-  to.data = row;
-  for (int64_t b = 0; b < B; ++b)
-    for (int64_t h = 0; h < heads; ++h)
-      for (int64_t i = 0; i < rows; ++i, row += L) masks.write<float>(b, h, i, L, row);
-  to.row = rows == 1 ? 0 : L, to.head = heads == 1 ? 0 : rows * L, to.batch = heads * rows * L;
-  return to;
-}
 
 // attn_mask of ai.onnx's Attention: bool, or added; keys beyond its last axis are masked. Null data and `fits` false:
 // it is of another type or does not broadcast.
@@ -83,67 +44,41 @@ Result<ScoreBias> standard_bias(const RunContext& c, const Tensor* mask, const S
   return to;
 }
 
-// Heads over f32, with f32 sums.
-struct HeadsCase {
-  int64_t B = 0, H = 0, G = 0, S = 0, L = 0, D = 0, Dv = 0;
-  Heads<const float> q, k, v;
-  Heads<float> out;
-  float scale = 1;
-  int64_t seen = INT64_MAX;  // keys that the first query sees; each further one sees one more
-};
-
-Result<> attend_all(const RunContext& c, const isa::PanelFunctions& panels, const HeadsCase& a, const ScoreBias& bias) {
-  const auto task = [&](int64_t b, int64_t h) {
-    const int64_t g = h / (a.H / a.G);
-    return isa::AttendTask{.q = a.q.at(b, h, 0),
-                           .q_stride = a.q.row,
-                           .k = a.k.at(b, g, 0),
-                           .k_stride = a.k.row,
-                           .v = a.v.at(b, g, 0),
-                           .v_stride = a.v.row,
-                           .out = a.out.at(b, h, 0),
-                           .out_stride = a.out.row,
-                           .rows = a.S,
-                           .keys = a.L,
-                           .dim = a.D,
-                           .value_dim = a.Dv,
-                           .scale = a.scale,
-                           .bias = bias.at(b, h),
-                           .bias_stride = bias.row,
-                           .seen = std::min(a.seen, a.L),
-                           .scratch = nullptr};
-  };
-  if (a.B * a.H * a.S * a.Dv == 0) return {};
-  const size_t bytes = attend_workspace(panels, task(0, 0), c.workers().threads());
-  BOLIDE_TRY(Tensor workspace, c.scratch(DType::kU8, {static_cast<int64_t>(bytes)}));
-  attend_heads(panels, {a.B, a.H}, task, {workspace.mutable_data(), workspace.bytes()}, c.workers());
-  return {};
-}
-
-Result<float> scale_of(const Attributes& attributes, int64_t D, bool zero_is_none) {
-  BOLIDE_TRY(const float scale, attributes.number("scale", 0));
-  if (attributes.has("scale") && (scale != 0 || !zero_is_none)) return scale;
-  return static_cast<float>(1 / std::sqrt(static_cast<double>(std::max<int64_t>(D, 1))));
+// Output `output` becomes past [B, G, P, D] and the rows [B, G, L, D] behind it.
+Result<Heads<const float>> grown(RunContext& c, const isa::RowFunctions& rows, size_t output, const Tensor* past,
+                                 int64_t P, const Heads<const float>& now, const float* bias, const HeadsCase& a,
+                                 int64_t L, int64_t D) {
+  BOLIDE_TRY(Tensor * all, c.make(output, DType::kF32, {a.B, a.G, P + L, D}));
+  float* const to = all->mutate<float>().data();
+  append_rows(c.workers(), rows, past == nullptr ? nullptr : past->as<float>().data(), P, now, bias, a.B, a.G, L, D,
+              to);
+  return Heads<const float>::head_major(to, a.G, P + L, D);
 }
 
 class PreparedAttention final : public PreparedOp {
  public:
-  PreparedAttention(const isa::PanelFunctions& panels, int64_t q_heads, int64_t kv_heads, bool causal)
-      : panels_(panels), q_heads_(q_heads), kv_heads_(kv_heads), causal_(causal) {}
+  struct Options {
+    int64_t q_heads = 0, kv_heads = 0;
+    int64_t left = -1, right = -1;  // of the window; 0 to the right: causal
+    float softcap = 0;
+  };
+  PreparedAttention(const isa::PanelFunctions& panels, const isa::RowFunctions& rows, const Options& options)
+      : panels_(panels), rows_(rows), options_(options) {}
   std::string_view kernel() const override { return "attention_panels"; }
 
   Result<bool> run(RunContext& c) const override {
     const Tensor *q = f32_at(c, 0), *k = f32_at(c, 1), *v = f32_at(c, 2);
     if (q == nullptr || k == nullptr || v == nullptr || k->rank() != q->rank() || v->rank() != q->rank()) return false;
-    for (size_t i = 4; i < c.inputs(); ++i)
-      if (c.has(i)) return false;
+    const Tensor *past_k = f32_at(c, 4), *past_v = f32_at(c, 5);
+    if (c.has(4) != (past_k != nullptr) || c.has(5) != (past_v != nullptr)) return false;
     HeadsCase a;
     Shape shape = q->shape();
+    const auto [q_heads, kv_heads, left, right, softcap] = options_;
     if (q->rank() == 3) {
-      if (q_heads_ < 1 || kv_heads_ < 1 || q->dim(2) % q_heads_ != 0 || k->dim(2) % kv_heads_ != 0 ||
-          v->dim(2) % kv_heads_ != 0)
+      if (q_heads < 1 || kv_heads < 1 || q->dim(2) % q_heads != 0 || k->dim(2) % kv_heads != 0 ||
+          v->dim(2) % kv_heads != 0)
         return false;
-      a.B = q->dim(0), a.S = q->dim(1), a.L = k->dim(1), a.H = q_heads_, a.G = kv_heads_;
+      a.B = q->dim(0), a.S = q->dim(1), a.L = k->dim(1), a.H = q_heads, a.G = kv_heads;
       a.D = q->dim(2) / a.H, a.Dv = v->dim(2) / a.G;
       if (k->dim(2) / a.G != a.D || v->dim(1) != a.L) return false;
       shape[2] = a.H * a.Dv;
@@ -156,37 +91,62 @@ class PreparedAttention final : public PreparedOp {
       return false;
     }
     if (k->dim(0) != a.B || v->dim(0) != a.B || a.G < 1 || a.H % a.G != 0 || a.L < 1 || a.D < 1) return false;
+    const int64_t now = a.L;
+    int64_t P = 0;
+    if (past_k != nullptr || past_v != nullptr) {
+      P = past_k != nullptr && past_k->rank() == 4 ? past_k->dim(2) : 0;
+      if (past_k == nullptr || past_v == nullptr || past_k->shape() != Shape{a.B, a.G, P, a.D} ||
+          past_v->shape() != Shape{a.B, a.G, P, a.Dv} || c.has(6))
+        return false;
+    }
+    a.L = P + now;
     bool fits = true;
     BOLIDE_TRY(const ScoreBias bias,
                standard_bias(c, c.has(3) ? c.value(3)->tensor() : nullptr, {a.B, a.H, a.S, a.L}, fits));
     if (!fits || (c.has(3) && bias.data == nullptr)) return false;
     BOLIDE_TRY(a.scale, scale_of(c.attributes(), a.D, false));
-    if (causal_) a.seen = 1;
+    a.softcap = softcap;
+    a.seen = set_window(a, P, left, right);
+    if (c.has(6)) {
+      BOLIDE_TRY(const auto valid, c.integers(6, {}, a.B));
+      if (static_cast<int64_t>(valid.size()) != a.B) return false;
+      for (const int64_t given : valid) {
+        a.keys_of.push_back(std::clamp<int64_t>(given, 0, a.L));
+        a.seen_of.push_back(set_window(a, a.keys_of.back() - a.S, left, right));
+      }
+    }
     BOLIDE_TRY(Tensor * y, c.make(0, DType::kF32, shape));
+    float* const out = y->mutate<float>().data();
     const bool rows = q->rank() == 3;
     const auto view = [&]<class T>(T* data, int64_t heads, int64_t count, int64_t D) {
       return rows ? Heads<T>::row_major(data, heads, count, D) : Heads<T>::head_major(data, heads, count, D);
     };
     a.q = view(q->as<float>().data(), a.H, a.S, a.D);
-    a.k = view(k->as<float>().data(), a.G, a.L, a.D);
-    a.v = view(v->as<float>().data(), a.G, a.L, a.Dv);
-    a.out = view(y->mutate<float>().data(), a.H, a.S, a.Dv);
+    a.k = view(k->as<float>().data(), a.G, now, a.D);
+    a.v = view(v->as<float>().data(), a.G, now, a.Dv);
+    a.out = view(out, a.H, a.S, a.Dv);
+    if (past_k != nullptr || c.outputs() > 1) {
+      BOLIDE_TRY(a.k, grown(c, rows_, 1, past_k, P, a.k, nullptr, a, now, a.D));
+      BOLIDE_TRY(a.v, grown(c, rows_, 2, past_v, P, a.v, nullptr, a, now, a.Dv));
+    }
     BOLIDE_TRY(attend_all(c, panels_, a, bias));
     return true;
   }
 
  private:
   const isa::PanelFunctions& panels_;
-  int64_t q_heads_, kv_heads_;
-  bool causal_;
+  const isa::RowFunctions& rows_;
+  Options options_;
 };
 
-// com.microsoft.Attention without a past: all three projections are one product.
+// com.microsoft.Attention: all three projections are one product.
 class PackedAttention final : public PreparedOp {
  public:
-  PackedAttention(const isa::PanelFunctions& panels, std::unique_ptr<PackedMatrix> matrix, std::vector<float> bias,
-                  int64_t heads, int64_t hidden, int64_t value_hidden, bool causal)
+  PackedAttention(const isa::PanelFunctions& panels, const isa::RowFunctions& rows,
+                  std::unique_ptr<PackedMatrix> matrix, std::vector<float> bias, int64_t heads, int64_t hidden,
+                  int64_t value_hidden, bool causal)
       : panels_(panels),
+        rows_(rows),
         matrix_(std::move(matrix)),
         bias_(std::move(bias)),
         heads_(heads),
@@ -205,9 +165,14 @@ class PackedAttention final : public PreparedOp {
                                                to_string(x->shape()), I, N));
     HeadsCase a{.B = x->dim(0), .H = heads_, .G = heads_, .S = x->dim(1), .L = x->dim(1)};
     a.D = hidden_ / heads_, a.Dv = value_hidden_ / heads_;
+    const Tensor* past = f32_at(c, 4);
+    const int64_t P = past != nullptr && past->rank() == 5 ? past->dim(3) : 0;
+    if (c.has(4) && (past == nullptr || past->shape() != Shape{2, a.B, a.H, P, a.D}))
+      return error(Code::kInvalid, fmt::format("past is no f32[2, {}, {}, {}, {}]", a.B, a.H, P, a.D));
+    a.L = P + a.S;
     BOLIDE_TRY(const ScoreBias bias, microsoft_bias(c, 3, 5, {a.B, a.H, a.S, a.L}));
     BOLIDE_TRY(Tensor * y, c.make(0, DType::kF32, {a.B, a.S, value_hidden_}));
-    if (y->elements() == 0) return true;
+    if (y->elements() == 0 && past == nullptr && c.outputs() < 2) return true;
     BOLIDE_TRY(Tensor all, make_wide<float>(c, {a.B * a.S, N}));
     float* const data = all.mutate<float>().data();
     {
@@ -225,22 +190,34 @@ class PackedAttention final : public PreparedOp {
     a.q = {data, a.S * N, a.D, N};
     a.k = {data + hidden_, a.S * N, a.D, N};
     a.v = {data + 2 * hidden_, a.S * N, a.Dv, N};
+    if (past != nullptr || c.outputs() > 1) {
+      BOLIDE_TRY(Tensor * present, c.make(1, DType::kF32, {2, a.B, a.H, a.L, a.D}));
+      float* to = present->mutate<float>().data();
+      const float* before = past == nullptr ? nullptr : past->as<float>().data();
+      for (Heads<const float>* side : {&a.k, &a.v}) {
+        append_rows(c.workers(), rows_, before, P, *side, nullptr, a.B, a.H, a.S, a.D, to);
+        *side = Heads<const float>::head_major(to, a.H, a.L, a.D);
+        to += a.B * a.H * a.L * a.D;
+        if (before != nullptr) before += a.B * a.H * P * a.D;
+      }
+    }
     a.out = Heads<float>::row_major(y->mutate<float>().data(), a.H, a.S, a.Dv);
     BOLIDE_TRY(a.scale, scale_of(c.attributes(), a.D, true));
-    if (causal_) a.seen = 1;
+    if (causal_) a.seen = P + 1;
     BOLIDE_TRY(attend_all(c, panels_, a, bias));
     return true;
   }
 
  private:
   const isa::PanelFunctions& panels_;
+  const isa::RowFunctions& rows_;
   std::unique_ptr<PackedMatrix> matrix_;
   std::vector<float> bias_;
   int64_t heads_, hidden_, value_hidden_;
   bool causal_;
 };
 
-// com.microsoft.MultiHeadAttention of query, key and value [B, rows, H * D].
+// com.microsoft.MultiHeadAttention of query [B, S, H * D], key and value [B, L, H * D] or [B, H, L, D].
 class PreparedMultiHead final : public PreparedOp {
  public:
   PreparedMultiHead(const isa::PanelFunctions& panels, const isa::RowFunctions& rows, int64_t heads, bool causal)
@@ -249,37 +226,64 @@ class PreparedMultiHead final : public PreparedOp {
 
   Result<bool> run(RunContext& c) const override {
     const Tensor *q = f32_at(c, 0), *k = f32_at(c, 1), *v = f32_at(c, 2), *bias = f32_at(c, 3);
-    if (q == nullptr || k == nullptr || v == nullptr || (c.has(3) && bias == nullptr)) return false;
-    for (size_t i = 6; i < c.inputs(); ++i)
+    const Tensor *past_k = f32_at(c, 6), *past_v = f32_at(c, 7);
+    if (q == nullptr || k == nullptr || v == nullptr || (c.has(3) && bias == nullptr) ||
+        c.has(6) != (past_k != nullptr) || c.has(7) != (past_v != nullptr))
+      return false;
+    for (size_t i = 8; i < c.inputs(); ++i)
       if (c.has(i)) return false;
-    if (q->rank() != 3 || k->rank() != 3 || v->rank() != 3 || q->dim(2) % heads_ != 0 || v->dim(2) % heads_ != 0)
+    const bool split = k->rank() == 4;
+    if (q->rank() != 3 || (k->rank() != 3 && !split) || v->rank() != k->rank() || q->dim(2) % heads_ != 0 ||
+        (!split && v->dim(2) % heads_ != 0))
       return false;
-    HeadsCase a{.B = q->dim(0), .H = heads_, .G = heads_, .S = q->dim(1), .L = k->dim(1)};
-    a.D = q->dim(2) / heads_, a.Dv = v->dim(2) / heads_;
-    if (k->shape() != Shape{a.B, a.L, a.H * a.D} || v->dim(0) != a.B || v->dim(1) != a.L || a.L < 1 || a.D < 1)
+    HeadsCase a{.B = q->dim(0), .H = heads_, .G = heads_, .S = q->dim(1), .L = k->dim(split ? 2 : 1)};
+    a.D = q->dim(2) / heads_, a.Dv = split ? v->dim(3) : v->dim(2) / heads_;
+    const int64_t hidden = a.H * a.D, now = a.L;
+    if (k->shape() != (split ? Shape{a.B, a.H, now, a.D} : Shape{a.B, now, hidden}) ||
+        v->shape() != (split ? Shape{a.B, a.H, now, a.Dv} : Shape{a.B, now, a.H * a.Dv}) || now < 1 || a.D < 1)
       return false;
-    const int64_t hidden = a.H * a.D;
-    if (bias != nullptr && bias->shape() != Shape{2 * hidden + v->dim(2)}) return false;
+    if (bias != nullptr && bias->shape() != Shape{2 * hidden + a.H * a.Dv}) return false;
+    int64_t P = 0;
+    if (past_k != nullptr || past_v != nullptr) {
+      P = past_k != nullptr && past_k->rank() == 4 ? past_k->dim(2) : 0;
+      if (past_k == nullptr || past_v == nullptr || past_k->shape() != Shape{a.B, a.H, P, a.D} ||
+          past_v->shape() != Shape{a.B, a.H, P, a.Dv})
+        return false;
+    }
+    a.L = P + now;
     BOLIDE_TRY(const ScoreBias added, microsoft_bias(c, 4, 5, {a.B, a.H, a.S, a.L}));
+    const bool keeps = past_k != nullptr || c.outputs() > 1;
+    const float* const plus = bias == nullptr ? nullptr : bias->as<float>().data();
     Tensor sides[] = {*q, *k, *v};
-    for (int64_t i = 0; i < 3 && bias != nullptr; ++i) {
+    for (int64_t i = 0; i < 3 && plus != nullptr; ++i) {
+      if (i > 0 && (split || keeps)) break;
       Tensor& side = sides[i];
       BOLIDE_TRY(Tensor sum, make_wide<float>(c, side.shape()));
-      const float *from = side.as<float>().data(), *plus = bias->as<float>().data() + i * hidden;
+      const float* from = side.as<float>().data();
       float* to = sum.mutate<float>().data();
       const int64_t n = side.dim(2);
       for_row_ranges(c.workers(), side.dim(0) * side.dim(1), n, [&](int64_t begin, int64_t end) {
-        for (int64_t r = begin; r < end; ++r) rows_.binary[isa::kRowAdd](from + r * n, plus, to + r * n, n);
+        for (int64_t r = begin; r < end; ++r)
+          rows_.binary[isa::kRowAdd](from + r * n, plus + i * hidden, to + r * n, n);
       });
       side = std::move(sum);
     }
     BOLIDE_TRY(Tensor * y, c.make(0, DType::kF32, {a.B, a.S, a.H * a.Dv}));
-    a.q = Heads<const float>::row_major(sides[0].as<float>().data(), a.H, a.S, a.D);
-    a.k = Heads<const float>::row_major(sides[1].as<float>().data(), a.H, a.L, a.D);
-    a.v = Heads<const float>::row_major(sides[2].as<float>().data(), a.H, a.L, a.Dv);
     a.out = Heads<float>::row_major(y->mutate<float>().data(), a.H, a.S, a.Dv);
+    a.q = Heads<const float>::row_major(sides[0].as<float>().data(), a.H, a.S, a.D);
+    const auto view = [&](const Tensor& t, int64_t D) {
+      const float* data = t.as<float>().data();
+      return split ? Heads<const float>::head_major(data, a.H, now, D)
+                   : Heads<const float>::row_major(data, a.H, now, D);
+    };
+    a.k = view(sides[1], a.D), a.v = view(sides[2], a.Dv);
+    if (keeps) {
+      const float* const own = split ? nullptr : plus;
+      BOLIDE_TRY(a.k, grown(c, rows_, 1, past_k, P, a.k, own == nullptr ? nullptr : own + hidden, a, now, a.D));
+      BOLIDE_TRY(a.v, grown(c, rows_, 2, past_v, P, a.v, own == nullptr ? nullptr : own + 2 * hidden, a, now, a.Dv));
+    }
     BOLIDE_TRY(a.scale, scale_of(c.attributes(), a.D, true));
-    if (causal_) a.seen = 1;
+    if (causal_) a.seen = P + 1;
     BOLIDE_TRY(attend_all(c, panels_, a, added));
     return true;
   }
@@ -295,14 +299,19 @@ class PreparedMultiHead final : public PreparedOp {
 
 Prepared prepare_attention(const PrepareContext& c) {
   const isa::PanelFunctions* panels = panel_functions(c.device.isa);
+  const isa::RowFunctions* rows = row_functions(c.device.isa);
   const Attributes& a = c.attributes;
-  if (panels == nullptr || c.outputs != 1 || a.has("softcap") || a.has("left_window_size") ||
-      a.has("right_window_size"))
-    return nullptr;
-  BOLIDE_TRY(const int64_t q_heads, a.integer("q_num_heads", 0));
-  BOLIDE_TRY(const int64_t kv_heads, a.integer("kv_num_heads", 0));
+  if (panels == nullptr || rows == nullptr || c.outputs > 3) return nullptr;
+  PreparedAttention::Options options;
+  BOLIDE_TRY(options.q_heads, a.integer("q_num_heads", 0));
+  BOLIDE_TRY(options.kv_heads, a.integer("kv_num_heads", 0));
   BOLIDE_TRY(const int64_t causal, a.integer("is_causal", 0));
-  return std::make_unique<PreparedAttention>(*panels, q_heads, kv_heads, causal != 0);
+  BOLIDE_TRY(options.left, a.integer("left_window_size", -1));
+  BOLIDE_TRY(options.right, a.integer("right_window_size", -1));
+  BOLIDE_TRY(options.softcap, a.number("softcap", 0));
+  if (options.left < -1 || options.right < -1) return nullptr;  // the row says so
+  if (causal != 0) options.right = 0;
+  return std::make_unique<PreparedAttention>(*panels, *rows, options);
 }
 
 Prepared prepare_microsoft_attention(const PrepareContext& c) {
@@ -313,13 +322,15 @@ Prepared prepare_microsoft_attention(const PrepareContext& c) {
   BOLIDE_TRY(const int64_t rotary, a.integer("do_rotary", 0));
   BOLIDE_TRY(const int64_t shared, a.integer("past_present_share_buffer", 0));
   BOLIDE_TRY(const int64_t causal, a.integer("unidirectional", 0));
-  if (panels == nullptr || w == nullptr || w->dtype() != DType::kF32 || w->rank() != 2 || c.outputs != 1 || c.has(4) ||
-      rotary != 0 || shared != 0 || H < 1)
+  const isa::RowFunctions* rows = row_functions(c.device.isa);
+  if (panels == nullptr || rows == nullptr || w == nullptr || w->dtype() != DType::kF32 || w->rank() != 2 ||
+      c.outputs > 2 || rotary != 0 || shared != 0 || H < 1)
     return nullptr;
   const int64_t N = w->dim(1), third = N / 3;
   BOLIDE_TRY(const auto sizes, a.integers("qkv_hidden_sizes", {third, third, third}));
   if (sizes.size() != 3 || sizes[0] < 1 || sizes[2] < 1 || sizes[0] > N || sizes[2] > N || sizes[0] != sizes[1] ||
-      2 * sizes[0] + sizes[2] != N || sizes[0] % H != 0 || sizes[2] % H != 0)
+      2 * sizes[0] + sizes[2] != N || sizes[0] % H != 0 || sizes[2] % H != 0 ||
+      ((c.has(4) || c.outputs > 1) && sizes[0] != sizes[2]))
     return nullptr;
   if (c.has(2) && (bias == nullptr || bias->dtype() != DType::kF32 || bias->shape() != Shape{N})) return nullptr;
   BOLIDE_TRY(auto matrix,
@@ -327,7 +338,7 @@ Prepared prepare_microsoft_attention(const PrepareContext& c) {
   if (matrix == nullptr) return nullptr;
   std::vector<float> biases;
   if (bias != nullptr) biases.assign(bias->as<float>().begin(), bias->as<float>().end());
-  return std::make_unique<PackedAttention>(*panels, std::move(matrix), std::move(biases), H, sizes[0], sizes[2],
+  return std::make_unique<PackedAttention>(*panels, *rows, std::move(matrix), std::move(biases), H, sizes[0], sizes[2],
                                            causal != 0);
 }
 
@@ -336,7 +347,7 @@ Prepared prepare_multi_head_attention(const PrepareContext& c) {
   const isa::RowFunctions* rows = row_functions(c.device.isa);
   BOLIDE_TRY(const int64_t heads, c.attributes.integer("num_heads", 0));
   BOLIDE_TRY(const int64_t causal, c.attributes.integer("unidirectional", 0));
-  if (panels == nullptr || rows == nullptr || c.outputs != 1 || heads < 1) return nullptr;
+  if (panels == nullptr || rows == nullptr || c.outputs > 3 || heads < 1) return nullptr;
   return std::make_unique<PreparedMultiHead>(*panels, *rows, heads, causal != 0);
 }
 

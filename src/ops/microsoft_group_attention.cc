@@ -4,22 +4,13 @@
 
 #include "ops/attend.h"
 #include "ops/dense.h"
+#include "ops/group_attention.h"
 #include "ops/microsoft.h"
 #include "ops/microsoft_mask.h"
 
 namespace bolide {
-namespace {
 
-struct GroupCase {
-  int64_t B = 0, S = 0, H = 0, G = 0, D = 0;
-  int64_t buffer = 0, most = 0;  // rows of the given cache, and of the one made
-  int64_t total = 0;             // the longest sequence, new tokens included
-  bool packed = false, causal = true;
-  int64_t window = -1;
-  std::vector<int64_t> past;  // tokens in the cache, by sequence
-};
-
-Result<GroupCase> read_case(const RunContext& c) {
+Result<GroupCase> read_group_case(const RunContext& c) {
   const Attributes& attributes = c.attributes();
   GroupCase g;
   BOLIDE_TRY(const Tensor* query, c.tensor(0));
@@ -66,6 +57,8 @@ Result<GroupCase> read_case(const RunContext& c) {
   return g;
 }
 
+namespace {
+
 // The cache [B, G, most, D] with the new rows after each sequence's past.
 template <class T>
 Result<Tensor> grow(const RunContext& c, const GroupCase& g, const Tensor& past, const Heads<const T>& now) {
@@ -81,11 +74,8 @@ Result<Tensor> grow(const RunContext& c, const GroupCase& g, const Tensor& past,
   return cache;
 }
 
-struct Rotary {
-  const Tensor* cosines = nullptr;
-  const Tensor* sines = nullptr;
-  std::vector<int64_t> positions;  // [B, S]
-};
+}  // namespace
+
 Result<Rotary> read_rotary(const RunContext& c, const GroupCase& g) {
   Rotary rotary;
   BOLIDE_TRY(const int64_t rotated, c.attributes().integer("do_rotary", 0));
@@ -111,10 +101,8 @@ Result<Rotary> read_rotary(const RunContext& c, const GroupCase& g) {
   return rotary;
 }
 
-}  // namespace
-
 Result<> run_group_query_attention(RunContext& c) {
-  BOLIDE_TRY(const GroupCase g, read_case(c));
+  BOLIDE_TRY(const GroupCase g, read_group_case(c));
   BOLIDE_TRY(const Rotary rotary, read_rotary(c, g));
   BOLIDE_TRY(const Tensor* query, c.tensor(0));
   BOLIDE_TRY(const Tensor* sinks, c.tensor_if(11));

@@ -33,6 +33,13 @@ Prepared prepare_gemm(const PrepareContext& c);    // Gemm, FusedGemm
 Prepared prepare_attention(const PrepareContext& c);
 Prepared prepare_microsoft_attention(const PrepareContext& c);
 Prepared prepare_multi_head_attention(const PrepareContext& c);
+// group_attention_prepared.cc
+Prepared prepare_group_query_attention(const PrepareContext& c);
+// rotary_prepared.cc
+Prepared prepare_rotary(const PrepareContext& c);
+Prepared prepare_microsoft_rotary(const PrepareContext& c);
+// blocks_prepared.cc
+Prepared prepare_matmul_nbits(const PrepareContext& c);
 
 // layout_prepared.cc
 enum class RowFold : uint8_t { kSum, kMean, kMax };

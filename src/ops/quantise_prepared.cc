@@ -1,5 +1,5 @@
 // QuantizeLinear, DequantizeLinear and DynamicQuantizeLinear with one scale, QLinearAdd, QLinearGlobalAveragePool and
-// the products of 8-bit integers (MatMulInteger, MatMulIntegerToFloat) with vector instructions.
+// the products of 8-bit integers (MatMulInteger, MatMulIntegerToFloat, DynamicQuantizeMatMul) with vector instructions.
 #include "ops/quantise_prepared.h"
 
 #include <algorithm>
@@ -68,6 +68,19 @@ void round_all(Workers& workers, const Int8Engine& engine, const float* x, int64
   });
 }
 
+// The least and the most of x and 0.
+std::array<float, 2> range_of(Workers& workers, const Int8Engine& engine, const float* x, int64_t count) {
+  const int64_t pieces = (count + kGrain - 1) / kGrain;
+  std::vector<std::array<float, 2>> ranges(static_cast<size_t>(pieces), {0, 0});
+  workers.run(pieces, [&](int64_t i, int) {
+    auto& range = ranges[static_cast<size_t>(i)];
+    engine.range(x + i * kGrain, std::min(kGrain, count - i * kGrain), range.data(), &range[1]);
+  });
+  float least = 0, most = 0;
+  for (const auto& range : ranges) least = std::min(least, range[0]), most = std::max(most, range[1]);
+  return {least, most};
+}
+
 class PreparedQuantise : public WithEngine {
  public:
   using WithEngine::WithEngine;
@@ -104,14 +117,7 @@ class PreparedDynamicQuantise : public WithEngine {
     BOLIDE_TRY(const Tensor* x, c.tensor(0));
     if (x->dtype() != DType::kF32) return false;
     const float* const from = x->as<float>().data();
-    const int64_t pieces = (x->elements() + kGrain - 1) / kGrain;
-    std::vector<std::array<float, 2>> ranges(static_cast<size_t>(pieces), {0, 0});
-    c.workers().run(pieces, [&](int64_t i, int) {
-      auto& range = ranges[static_cast<size_t>(i)];
-      engine_.range(from + i * kGrain, std::min(kGrain, x->elements() - i * kGrain), range.data(), &range[1]);
-    });
-    float least = 0, most = 0;
-    for (const auto& range : ranges) least = std::min(least, range[0]), most = std::max(most, range[1]);
+    const auto [least, most] = range_of(c.workers(), engine_, from, x->elements());
     Step to;
     to.scale = most == least ? 1.0f / 255 : (most - least) / 255;
     if (!std::isfinite(to.scale)) return false;
@@ -218,12 +224,33 @@ class PreparedLookUp : public WithEngine {
   }
 };
 
-// MatMulInteger (kSums) and MatMulIntegerToFloat with constant B [K, N].
+// The codes of A, and what they stand for.
+struct LeftCodes {
+  const uint8_t* data = nullptr;  // [rows, depth]: K padded to a multiple of 4
+  int64_t rows = 0, K = 0, depth = 0;
+  bool flip = false;  // i8
+  Tensor own;
+};
+
+// MatMulInteger, MatMulIntegerToFloat and DynamicQuantizeMatMul with constant B [K, N].
 class PreparedIntegerProduct : public WithEngine {
  public:
-  PreparedIntegerProduct(const Int8Engine& engine, bool floats)
-      : WithEngine(engine, floats ? "matmul_int8_to_float" : "matmul_int8"), floats_(floats) {}
+  enum class Kind : uint8_t { kSums, kFloats, kDynamic };
+  PreparedIntegerProduct(const Int8Engine& engine, Kind kind)
+      : WithEngine(engine, kind == Kind::kSums     ? "matmul_int8"
+                           : kind == Kind::kFloats ? "matmul_int8_to_float"
+                                                   : "matmul_int8_dynamic"),
+        kind_(kind) {}
   size_t bytes() const override { return packed_.bytes() + zeros_.size() * 12; }
+  // B, and the constants that belong to it.
+  bool holds(size_t input) const override {
+    switch (kind_) {
+      case Kind::kSums: return input == 1 || input == 3;
+      case Kind::kFloats: return input == 1 || input == 3 || input == 5 || input == 6;
+      case Kind::kDynamic: return input >= 1 && input <= 4;
+    }
+    return false;
+  }
 
   Result<> pack(const Tensor& b, const Tensor* zero, const Tensor* scale, const Tensor* bias) {
     const int64_t K = b.dim(0), N = b.dim(1);
@@ -238,48 +265,112 @@ class PreparedIntegerProduct : public WithEngine {
       if (scale != nullptr) scales_[i] = scale->as<float>()[scale->elements() == 1 ? 0 : i];
       if (bias != nullptr) bias_[i] = bias->as<float>()[bias->elements() == 1 ? 0 : i];
     }
-    dtype_ = b.dtype();
     return {};
   }
 
   Result<bool> run(RunContext& c) const override {
     BOLIDE_TRY(const Tensor* a, c.tensor(0));
-    const size_t zero_at = floats_ ? 4 : 2;
-    BOLIDE_TRY(const Tensor* zero, c.tensor_if(zero_at));
-    if (!is_byte(*a) || a->rank() < 1 || a->dim(-1) != packed_.k || packed_.k % 4 != 0) return false;
-    if (zero != nullptr && (zero->dtype() != a->dtype() || zero->elements() != 1)) return false;
-    float scale = 1;
-    if (floats_) {
-      BOLIDE_TRY(const Tensor* given, c.tensor(2));
-      if (given->dtype() != DType::kF32 || given->elements() != 1) return false;
-      scale = given->as<float>()[0];
-    }
-    const bool flip = a->dtype() == DType::kI8;
-    const int32_t x_zero = (zero == nullptr ? 0 : code_of(*zero)) + (flip ? 128 : 0);
     const int64_t K = packed_.k, N = packed_.n;
+    const bool dynamic = kind_ == Kind::kDynamic;
+    if (a->rank() < 1 || a->dim(-1) != K || (dynamic ? a->dtype() != DType::kF32 : !is_byte(*a)))
+      return error(Code::kInvalid,
+                   fmt::format("A is {}{} for B [{}, {}]", to_string(a->dtype()), to_string(a->shape()), K, N));
     Shape shape = a->shape();
     shape[-1] = N;
     BOLIDE_TRY(const int64_t total, product_of(shape.span()));
-    BOLIDE_TRY(Tensor * y, c.make(0, floats_ ? DType::kF32 : DType::kI32, shape));
+    BOLIDE_TRY(Tensor * y, c.make(0, kind_ == Kind::kSums ? DType::kI32 : DType::kF32, shape));
     if (total == 0) return true;
-    const int64_t rows = total / N;
+    std::byte* const out = y->mutable_data();
+    LeftCodes left{.data = dynamic ? nullptr : bytes_of(*a), .rows = total / N, .K = K, .depth = padded(K, 4)};
+    left.flip = a->dtype() == DType::kI8;
+    if (dynamic) {
+      Step step;
+      BOLIDE_TRY(step, rounded(c, *a, left));
+      if (!std::isfinite(step.scale)) {  // infinity times no code
+        std::fill_n(reinterpret_cast<float*>(out), total, std::numeric_limits<float>::quiet_NaN());
+        return true;
+      }
+      BOLIDE_TRY(multiply(c, left, 0, left.rows, step.zero, step.scale, out));
+      return true;
+    }
+    if (left.depth != K) {
+      BOLIDE_TRY(left.own, c.scratch(DType::kU8, {left.rows, left.depth}));
+      for (int64_t i = 0; i < left.rows; ++i) {
+        std::copy_n(left.data + i * K, K, bytes_of(left.own) + i * left.depth);
+        std::fill_n(bytes_of(left.own) + i * left.depth + K, left.depth - K, uint8_t{0});
+      }
+      left.data = bytes_of(left.own);
+    }
+    // One zero point and one scale, or, rarely, those of each row.
+    BOLIDE_TRY(const Tensor* zero, c.tensor_if(kind_ == Kind::kFloats ? 4 : 2));
+    BOLIDE_TRY(const Tensor* scale, kind_ == Kind::kFloats ? c.tensor(2) : Result<const Tensor*>(nullptr));
+    const int64_t height = a->rank() < 2 ? 1 : a->dim(-2);
+    const auto fits = [&](const Tensor* t) {
+      return t == nullptr || t->elements() == 1 || t->elements() == height || t->elements() == left.rows;
+    };
+    if ((zero != nullptr && zero->dtype() != a->dtype()) || !fits(zero) || !fits(scale) ||
+        (scale != nullptr && scale->dtype() != DType::kF32))
+      return error(
+          Code::kInvalid,
+          fmt::format("the zero point or scale of A {}{} is of another type, or neither one value nor one a row",
+                      to_string(a->dtype()), to_string(a->shape())));
+    const bool by_row = (zero != nullptr && zero->elements() > 1) || (scale != nullptr && scale->elements() > 1);
+    const int64_t step = by_row ? 1 : left.rows;
+    for (int64_t first = 0; first < left.rows; first += step) {
+      const auto at = [&](const Tensor* t) {
+        return t->elements() == 1 ? size_t{0} : static_cast<size_t>(first % t->elements());
+      };
+      BOLIDE_TRY(multiply(c, left, first, step, zero == nullptr ? 0 : code_of(*zero, at(zero)),
+                          scale == nullptr ? 1 : scale->as<float>()[at(scale)], out));
+    }
+    return true;
+  }
+
+ private:
+  // A in codes of u8 over its range.
+  Result<Step> rounded(RunContext& c, const Tensor& a, LeftCodes& to) const {
+    const auto [least, most] = range_of(c.workers(), engine_, a.as<float>().data(), a.elements());
+    Step step;
+    step.scale = most == least ? 1.0f : (most - least) / 255;
+    if (!std::isfinite(step.scale)) return step;
+    step.zero = static_cast<int32_t>(std::nearbyint(std::clamp(-least / step.scale, 0.0f, 255.0f)));
+    BOLIDE_TRY(to.own, c.scratch(DType::kU8, {to.rows, to.depth}));
+    uint8_t* const data = bytes_of(to.own);
+    to.data = data;
+    if (to.depth == to.K) {
+      round_all(c.workers(), engine_, a.as<float>().data(), a.elements(), step, data);
+      return step;
+    }
+    for (int64_t i = 0; i < to.rows; ++i) {
+      round_all(c.workers(), engine_, a.as<float>().data() + i * to.K, to.K, step, data + i * to.depth);
+      std::fill_n(data + i * to.depth + to.K, to.depth - to.K, uint8_t{0});
+    }
+    return step;
+  }
+
+  // Rows [first, first + count) of the result.
+  Result<> multiply(RunContext& c, const LeftCodes& left, int64_t first, int64_t count, int32_t zero, float scale,
+                    std::byte* out) const {
+    const int64_t K = left.K, N = packed_.n;
+    const int32_t x_zero = zero + (left.flip ? 128 : 0);
     const auto width = static_cast<int64_t>(zeros_.size());
     BOLIDE_TRY(Tensor offsets, c.scratch(DType::kI32, {width}));
     BOLIDE_TRY(Tensor scales, c.scratch(DType::kF32, {width}));
-    BOLIDE_TRY(Tensor row_sums, c.scratch(DType::kI32, {needs_sums_ ? rows : 0}));
+    BOLIDE_TRY(Tensor row_sums, c.scratch(DType::kI32, {needs_sums_ ? count : 0}));
     for (size_t i = 0; i < zeros_.size(); ++i) {
       const uint32_t sum = static_cast<uint32_t>(packed_.sums.as<int32_t>()[i]);
       const uint32_t all = static_cast<uint32_t>(K) * static_cast<uint32_t>(zeros_[i]);
       offsets.mutate<int32_t>()[i] = static_cast<int32_t>(static_cast<uint32_t>(x_zero) * (all - sum));
       scales.mutate<float>()[i] = scale * scales_[i];
     }
+    const uint8_t* const data = left.data + first * left.depth;
     if (needs_sums_) {
       int32_t* const to = row_sums.mutate<int32_t>().data();
-      parallel(c.workers(), rows, std::max<int64_t>(1, kGrain / K), [&](int64_t begin, int64_t end) {
+      parallel(c.workers(), count, std::max<int64_t>(1, kGrain / K), [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
           int32_t sum = 0;
-          const uint8_t* row = bytes_of(*a) + i * K;
-          const uint8_t turned = flip ? 0x80 : 0;
+          const uint8_t* row = data + i * left.depth;
+          const uint8_t turned = left.flip ? 0x80 : 0;
           for (int64_t k = 0; k < K; ++k) sum += row[k] ^ turned;
           to[i] = sum;
         }
@@ -287,24 +378,23 @@ class PreparedIntegerProduct : public WithEngine {
     }
     Int8Job job;
     job.engine = &engine_, job.weights = &packed_;
-    job.rows = rows, job.taps = 1, job.quads = K / 4, job.flip = flip;
+    job.rows = count, job.taps = 1, job.quads = left.depth / 4, job.flip = left.flip;
     Int8Finish& f = job.finish;
-    f.kind = floats_ ? Int8Finish::kFloats : Int8Finish::kSums;
+    f.kind = kind_ == Kind::kSums ? Int8Finish::kSums : Int8Finish::kFloats;
     f.offsets = offsets.as<int32_t>().data(), f.scales = scales.as<float>().data(), f.bias = bias_.data();
     if (needs_sums_) f.row_sums = row_sums.as<int32_t>().data(), f.column_zeros = zeros_.data();
     f.low = -std::numeric_limits<float>::infinity(), f.high = -f.low;
-    f.out = y->mutable_data(), f.out_stride = N;
+    f.out = out + first * N * 4, f.out_stride = N;
     BOLIDE_TRY(Tensor scratch, c.scratch(DType::kU8, {static_cast<int64_t>(job.scratch_bytes(c.workers().threads()))}));
-    const auto point = [&](int64_t row0, int64_t count, const uint8_t** to, int64_t) {
-      for (int64_t i = 0; i < count; ++i) to[i] = bytes_of(*a) + (row0 + i) * K;
+    const auto point = [&](int64_t row0, int64_t rows, const uint8_t** to, int64_t) {
+      for (int64_t i = 0; i < rows; ++i) to[i] = data + (row0 + i) * left.depth;
     };
     run_int8(job, point, bytes_of(scratch), c.workers());
-    return true;
+    return {};
   }
 
- private:
-  bool floats_, needs_sums_ = false;
-  DType dtype_ = DType::kNone;
+  Kind kind_;
+  bool needs_sums_ = false;
   PackedInt8 packed_;
   std::vector<int32_t> zeros_;
   std::vector<float> scales_, bias_;
@@ -322,22 +412,31 @@ bool only_has(const Attributes& attributes, std::initializer_list<std::string_vi
                      [&](const auto& one) { return std::find(names.begin(), names.end(), one.first) != names.end(); });
 }
 
-Result<std::unique_ptr<PreparedOp>> integer_product(const PrepareContext& context, bool floats) {
+using IntegerKind = PreparedIntegerProduct::Kind;
+
+Result<std::unique_ptr<PreparedOp>> integer_product(const PrepareContext& context, IntegerKind kind) {
   const Int8Engine* engine = int8_engine(context.device);
   const Tensor* b = context.constant(1);
   if (engine == nullptr || b == nullptr || b->rank() != 2 || !is_byte(*b) || b->elements() == 0) return nullptr;
   const int64_t N = b->dim(1);
   const auto fits = [&](size_t i, DType dtype) {
     const Tensor* t = context.constant(i);
-    if (!context.has(i)) return true;
+    if (i == 0 || !context.has(i)) return true;
     return t != nullptr && t->dtype() == dtype && (t->elements() == 1 || (t->rank() == 1 && t->elements() == N));
   };
-  const size_t zero = floats ? 5 : 3;
-  if (!fits(zero, b->dtype()) || (floats && (!context.has(3) || !fits(3, DType::kF32) || !fits(6, DType::kF32))))
+  // Inputs; 0: the op has none such.
+  struct Places {
+    size_t scale, zero, bias;
+  };
+  const Places at = kind == IntegerKind::kSums     ? Places{0, 3, 0}
+                    : kind == IntegerKind::kFloats ? Places{3, 5, 6}
+                                                   : Places{2, 3, 4};
+  if (!fits(at.zero, b->dtype()) || !fits(at.scale, DType::kF32) || !fits(at.bias, DType::kF32) ||
+      (at.scale != 0 && !context.has(at.scale)))
     return nullptr;
-  auto prepared = std::make_unique<PreparedIntegerProduct>(*engine, floats);
-  BOLIDE_TRY(prepared->pack(*b, context.constant(zero), floats ? context.constant(3) : nullptr,
-                            floats ? context.constant(6) : nullptr));
+  const auto constant = [&](size_t i) { return i == 0 ? nullptr : context.constant(i); };
+  auto prepared = std::make_unique<PreparedIntegerProduct>(*engine, kind);
+  BOLIDE_TRY(prepared->pack(*b, constant(at.zero), constant(at.scale), constant(at.bias)));
   return std::unique_ptr<PreparedOp>(std::move(prepared));
 }
 
@@ -364,10 +463,13 @@ Result<std::unique_ptr<PreparedOp>> prepare_qlinear_global_average_pool(const Pr
   return with_engine<PreparedAveragePool>(context, "average_int8");
 }
 Result<std::unique_ptr<PreparedOp>> prepare_matmul_integer(const PrepareContext& context) {
-  return integer_product(context, false);
+  return integer_product(context, IntegerKind::kSums);
 }
 Result<std::unique_ptr<PreparedOp>> prepare_matmul_integer_to_float(const PrepareContext& context) {
-  return integer_product(context, true);
+  return integer_product(context, IntegerKind::kFloats);
+}
+Result<std::unique_ptr<PreparedOp>> prepare_dynamic_quantize_matmul(const PrepareContext& context) {
+  return integer_product(context, IntegerKind::kDynamic);
 }
 
 }  // namespace bolide

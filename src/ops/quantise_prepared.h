@@ -18,5 +18,6 @@ Result<std::unique_ptr<PreparedOp>> prepare_qlinear_add(const PrepareContext& co
 Result<std::unique_ptr<PreparedOp>> prepare_qlinear_global_average_pool(const PrepareContext& context);
 Result<std::unique_ptr<PreparedOp>> prepare_matmul_integer(const PrepareContext& context);
 Result<std::unique_ptr<PreparedOp>> prepare_matmul_integer_to_float(const PrepareContext& context);
+Result<std::unique_ptr<PreparedOp>> prepare_dynamic_quantize_matmul(const PrepareContext& context);
 
 }  // namespace bolide

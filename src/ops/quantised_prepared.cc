@@ -31,6 +31,19 @@ std::vector<int8_t> by_taps(const Tensor& w, int64_t channels, int64_t padded_ch
   return to;
 }
 
+Result<> check(const Tensor& t, DType dtype, std::string_view name) {
+  if (t.dtype() == dtype) return {};
+  return error(Code::kInvalid,
+               fmt::format("{} is of {}, its zero point of {}", name, to_string(t.dtype()), to_string(dtype)));
+}
+// Whether it is one row for all of the outputs.
+Result<bool> check_residual(const Tensor& residual, const QuantisedSpec& spec, const Shape& shape) {
+  BOLIDE_TRY(check(residual, spec.residual.dtype, "the residual"));
+  const bool row = residual.rank() == 1 && residual.elements() == shape[-1];
+  if (row || residual.shape() == shape) return row;
+  return error(Code::kInvalid, fmt::format("a residual of {} for {}", to_string(residual.shape()), to_string(shape)));
+}
+
 class PreparedQConv : public PreparedOp {
  public:
   PreparedQConv(const Int8Engine& engine, QuantisedSpec spec, bool first)
@@ -42,9 +55,11 @@ class PreparedQConv : public PreparedOp {
     for (const PackedInt8& packed : packed_) bytes += packed.bytes();
     return bytes;
   }
+  bool holds(size_t input) const override { return input == kW; }
 
   Result<bool> pack(const Tensor& w, int64_t groups) {
     const int64_t M = w.dim(0);
+    shape_of_w_ = Tensor::over(nullptr, nullptr, w.dtype(), w.shape());
     channels_ = w.dim(1);
     depthwise_ = channels_ == 1 && groups == M && groups > 1;
     copied_ = !depthwise_ && groups == 1 && (channels_first_ || channels_ % 4 != 0 || channels_ < kFewChannels);
@@ -72,14 +87,15 @@ class PreparedQConv : public PreparedOp {
 
   Result<bool> run(RunContext& c) const override {
     BOLIDE_TRY(const Tensor* x, c.tensor(kX));
-    BOLIDE_TRY(const Tensor* w, c.tensor(kW));
-    if (x->dtype() != spec_.x.dtype || x->rank() != 4) return false;
-    BOLIDE_TRY(const Convolution conv, quantised_convolution(c, *x, *w, channels_first_));
+    BOLIDE_TRY(check(*x, spec_.x.dtype, "x"));
+    if (x->rank() != 4) return error(Code::kInvalid, fmt::format("x is {}, expected 4 dims", to_string(x->shape())));
+    BOLIDE_TRY(const Convolution conv, quantised_convolution(c, *x, shape_of_w_, channels_first_));
     const Shape shape = channels_last(conv.shape);
     const Tensor* residual = nullptr;
+    bool row = false;
     if (spec_.has_residual) {
       BOLIDE_TRY(residual, c.tensor(kResidual));
-      if (residual->dtype() != spec_.residual.dtype || residual->shape() != shape) return false;
+      BOLIDE_TRY(row, check_residual(*residual, spec_, shape));
     }
     BOLIDE_TRY(Tensor * y, c.make(0, spec_.out_dtype(), shape));
     if (y->elements() == 0) return true;
@@ -88,6 +104,7 @@ class PreparedQConv : public PreparedOp {
     job.rows = conv.N * conv.window.outputs(), job.taps = taps_, job.quads = depth_ / 4;
     job.flip = spec_.x.dtype == DType::kI8;
     job.finish = finish_.of(spec_, residual, y->mutable_data(), conv.M);
+    if (row) job.finish.residual_stride = 0;
     return copied_ ? run_copied(c, conv, *x, job) : run_in_place(c, conv, *x, job);
   }
 
@@ -202,6 +219,7 @@ class PreparedQConv : public PreparedOp {
   QuantisedSpec spec_;
   bool channels_first_, depthwise_ = false, copied_ = false;
   int64_t channels_ = 0, depth_ = 0, taps_ = 0;  // of a group; depth_: as they lie
+  Tensor shape_of_w_;                            // without elements
   std::vector<PackedInt8> packed_;               // by group
   FinishConstants finish_;
   std::string kernel_;
@@ -215,6 +233,7 @@ class PreparedQMatMul : public PreparedOp {
   }
   std::string_view kernel() const override { return kernel_; }
   size_t bytes() const override { return packed_.bytes() + finish_.bytes(); }
+  bool holds(size_t input) const override { return input == kW && packed_.data; }
 
   // w [K, N] or [N, K].
   Result<> pack(const Tensor& w) {
@@ -225,19 +244,19 @@ class PreparedQMatMul : public PreparedOp {
 
   Result<bool> run(RunContext& c) const override {
     BOLIDE_TRY(const Tensor* x, c.tensor(kX));
-    if (x->dtype() != spec_.x.dtype || x->rank() < 1) return false;
-    const Tensor* residual = nullptr;
-    if (spec_.has_residual) {
-      BOLIDE_TRY(residual, c.tensor(kResidual));
-      if (residual->dtype() != spec_.residual.dtype) return false;
-    }
     if (!packed_.data) return run_both(c, *x);
-    const int64_t K = x->dim(-1), N = packed_.n;
-    if (K != packed_.k || K == 0) return false;
+    BOLIDE_TRY(check(*x, spec_.x.dtype, "x"));
+    const int64_t K = packed_.k, N = packed_.n;
+    if (x->rank() < 1 || x->dim(-1) != K)
+      return error(Code::kInvalid, fmt::format("a product of {} and [{}, {}]", to_string(x->shape()), K, N));
     Shape shape = x->shape();
     shape[-1] = N;
-    const bool row = residual != nullptr && residual->rank() == 1 && residual->elements() == N;
-    if (residual != nullptr && !row && residual->shape() != shape) return false;
+    const Tensor* residual = nullptr;
+    bool row = false;
+    if (spec_.has_residual) {
+      BOLIDE_TRY(residual, c.tensor(kResidual));
+      BOLIDE_TRY(row, check_residual(*residual, spec_, shape));
+    }
     BOLIDE_TRY(product_of(shape.span()));
     BOLIDE_TRY(Tensor * y, c.make(0, spec_.out_dtype(), shape));
     if (y->elements() == 0) return true;
@@ -311,7 +330,9 @@ class PreparedQMatMul : public PreparedOp {
   // Neither side is constant: both have the same batch, or w has none.
   Result<bool> run_both(RunContext& c, const Tensor& x) const {
     BOLIDE_TRY(const Tensor* w, c.tensor(kW));
-    if (w->rank() < 2 || x.rank() < 2 || spec_.has_residual || w->dtype() != spec_.w_dtype) return false;
+    if (x.dtype() != spec_.x.dtype || w->rank() < 2 || x.rank() < 2 || spec_.has_residual ||
+        w->dtype() != spec_.w_dtype)
+      return false;
     const int64_t K = x.dim(-1), M = x.dim(-2), N = w->dim(transposed_ ? -2 : -1);
     if (w->dim(transposed_ ? -1 : -2) != K || K == 0) return false;
     Shape shape = x.shape();

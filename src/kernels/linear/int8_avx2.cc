@@ -9,6 +9,7 @@ namespace bolide::avx2 {
 namespace {
 
 constexpr int kRegisterRows = 8;
+constexpr int kWideOffset = 128;
 using Ints = __m256i;
 using Floats = __m256;
 
@@ -20,6 +21,7 @@ inline Ints load_codes(const uint8_t* p) { return _mm256_loadu_si256(reinterpret
 inline Floats load_halves(const uint8_t* p) {
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
+inline Floats load_floats(const uint8_t* p) { return _mm256_loadu_ps(reinterpret_cast<const float*>(p)); }
 inline Floats load_unsigned(const uint8_t* p) {
   return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
 }
@@ -49,6 +51,8 @@ inline Ints look_up(Ints codes) {
 inline Ints byte_of(Ints w, int b) {
   return _mm256_and_si256(_mm256_srl_epi32(w, _mm_cvtsi32_si128(8 * b)), _mm256_set1_epi32(255));
 }
+inline Floats add_floats(Floats a, Floats b) { return _mm256_add_ps(a, b); }
+inline Floats set_floats(float a) { return _mm256_set1_ps(a); }
 inline void store(float* p, Floats v) { _mm256_storeu_ps(p, v); }
 inline void prefetch(const uint8_t* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1); }
 
@@ -106,7 +110,17 @@ inline int sum_of(__m256i v) {
   return _mm_cvtsi128_si32(m);
 }
 
+constexpr bool kCodesRaw = true;  // zeros are subtracted through the sums of x
+template <StripFormat F, int B, bool kHigh>
+inline Floats float_codes(Ints w) {
+  const Ints moved = _mm256_srli_epi32(w, 8 * B + (kHigh ? 4 : 0));
+  return to_floats(_mm256_and_si256(moved, _mm256_set1_epi32(F.code_bits == 8 ? 255 : 15)));
+}
+#include "kernels/linear/exact_strips_impl.h"
+
 }  // namespace
+
+void exact_strips(const ExactStripArgs& args) { exact_of_kind(args); }
 
 void int8_strips(const StripArgs& args) {
   with_format(args.kind, [&]<StripFormat F>() { strips_of_tile<F>(args); });

@@ -1,6 +1,7 @@
 // AVX-512 registers of 16 rows for int8_strips_impl.h; included in the unnamed namespace of an instruction-set file.
 
 constexpr int kRegisterRows = 16;
+constexpr int kWideOffset = 0;
 using Ints = __m512i;
 using Floats = __m512;
 
@@ -12,6 +13,7 @@ inline Ints load_codes(const uint8_t* p) { return _mm512_loadu_si512(p); }
 inline Floats load_halves(const uint8_t* p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
+inline Floats load_floats(const uint8_t* p) { return _mm512_loadu_ps(p); }
 inline Floats load_unsigned(const uint8_t* p) {
   return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
 }
@@ -41,6 +43,8 @@ inline Ints look_up(Ints codes) {
 inline Ints byte_of(Ints w, int b) {
   return _mm512_and_si512(_mm512_srl_epi32(w, _mm_cvtsi32_si128(8 * b)), _mm512_set1_epi32(255));
 }
+inline Floats add_floats(Floats a, Floats b) { return _mm512_add_ps(a, b); }
+inline Floats set_floats(float a) { return _mm512_set1_ps(a); }
 inline void store(float* p, Floats v) { _mm512_storeu_ps(p, v); }
 inline void store_codes(uint8_t* p, Ints v) { _mm512_storeu_si512(p, v); }
 inline Ints add_ints(Ints a, Ints b) { return _mm512_add_epi32(a, b); }

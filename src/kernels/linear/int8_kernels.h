@@ -15,6 +15,7 @@ void int8_strips(const StripArgs& args);
 void int8_panel(const Int8PanelArgs& args);
 // Weights of one strip as f32 [K][16].
 void decode_strip(const StripArgs& args, float* out);
+void exact_strips(const ExactStripArgs& args);
 }  // namespace vnni
 
 namespace avx2 {
@@ -22,6 +23,7 @@ namespace avx2 {
 void int8_strips(const StripArgs& args);
 void int8_panel(const Int8PanelArgs& args);
 void decode_strip(const StripArgs& args, float* out);
+void exact_strips(const ExactStripArgs& args);
 }  // namespace avx2
 
 namespace amx {

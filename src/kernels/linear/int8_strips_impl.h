@@ -1,5 +1,6 @@
 // The int8 product over strips, written once for every instruction set: the including file defines registers of
-// kRegisterRows rows and their operations in its own unnamed namespace, then includes this there.
+// kRegisterRows rows, their operations and kWideOffset, what its dots subtract from wide codes, in its own unnamed
+// namespace, then includes this there.
 //
 // Tiling: one register of rows by M tokens; their f32 sums and int32 group sums stay in registers, a group's codes are
 // unpacked once for all tokens. Per group of 32, token and 16 rows with VNNI: 8 dots, a conversion, a multiplication
@@ -27,17 +28,20 @@ template <StripFormat F>
 inline Floats scale_of(const Strip& s, int64_t g, int p, int row) {
   if constexpr (F.scale == StripScale::kHalfZero)
     return load_halves(s.scales + ((g >> s.shift) * kStripRows + row) * 2);
+  if constexpr (strip_scale_float(F))
+    return load_floats(s.scales + (((g * F.parts + p) >> s.shift) * kStripRows + row) * 4);
   const int64_t i = (g * F.parts + p) * kStripRows + row;
   if constexpr (F.scale == StripScale::kHalf) return load_halves(s.scales + i * 2);
   const Floats block = load_halves(s.super + g / 8 * (F.minimum ? 64 : 32) + row * 2);
   return multiply(block, F.scale == StripScale::kSigned ? load_signed(s.scales + i) : load_unsigned(s.scales + i));
 }
 
-// What is added for each unit of the part's activation sum.
+// What is added for each unit of the part's activation sum; `offset` is what the dots have subtracted from each code.
 template <StripFormat F>
-inline Floats minimum_of(const Strip& s, int64_t g, int p, int row) {
-  if constexpr (F.scale == StripScale::kHalfZero) {
-    const Floats zero = load_unsigned(s.minima + (g >> s.shift) * kStripRows + row);
+inline Floats minimum_of(const Strip& s, int64_t g, int p, int row, int offset = 0) {
+  if constexpr (strip_has_zeros(F)) {
+    Floats zero = load_unsigned(s.minima + ((g * F.parts + p) >> s.shift) * kStripRows + row);
+    if constexpr (strip_codes_wide(F)) zero = subtract(zero, static_cast<float>(offset));
     return negate(multiply(scale_of<F>(s, g, p, row), zero));
   }
   const int64_t i = (g * F.parts + p) * kStripRows + row;
@@ -89,11 +93,10 @@ inline void one_strip(const Strip& s, int64_t groups, const uint8_t* panel, int 
   constexpr int64_t kRecord = int64_t{M} * (32 + 4 + 4 * F.parts);
   constexpr int kGroupBytes = strip_group_bytes(F);
   // All of a strip's bytes for one group: the strip is walked ahead of time as the one stream that it is.
-  constexpr int kLongest = kGroupBytes + F.parts * (F.minimum ? 2 : 1) * (strip_scale_half(F) ? 32 : 16) +
-                           (strip_scale_half(F) ? 0
-                            : F.minimum         ? 8
-                                                : 4);
-  const int stride = F.scale == StripScale::kHalfZero ? kGroupBytes + (48 >> s.shift) : kLongest;
+  constexpr bool kPlain = strip_scale_half(F) || strip_scale_float(F);
+  constexpr int kScaleBytes = F.parts * (strip_scale_bytes(F) + strip_minimum_bytes(F));
+  constexpr int kLongest = kGroupBytes + kScaleBytes + (kPlain ? 0 : F.minimum ? 8 : 4);
+  const int stride = strip_has_zeros(F) || strip_scale_float(F) ? kGroupBytes + (kScaleBytes >> s.shift) : kLongest;
   const uint8_t* ahead = s.codes + kPrefetchBytes;
   const auto dots = [&](Ints(&sum)[M], Ints codes, int k) {
     codes = prepare<kWide>(codes);
@@ -119,7 +122,7 @@ inline void one_strip(const Strip& s, int64_t groups, const uint8_t* panel, int 
       for (int m = 0; m < M; ++m)
         acc[m] = fma(to_floats(sum[m]), multiply(scale, broadcast_float(scales + m * 4)), acc[m]);
       if constexpr (F.minimum) {
-        const Floats minimum = minimum_of<F>(s, g, p, row);
+        const Floats minimum = minimum_of<F>(s, g, p, row, kWideOffset);
 #pragma GCC unroll 16
         for (int m = 0; m < M; ++m) acc[m] = fma(minimum, broadcast_float(corrections + m * 4), acc[m]);
       }
@@ -183,6 +186,10 @@ inline void with_format(int kind, Visit visit) {
     BOLIDE_KIND(kStrip4SuperMinBy16)
     BOLIDE_KIND(kStrip4SuperBy16)
     BOLIDE_KIND(kStrip4HalfZero)
+    BOLIDE_KIND(kStrip4Float)
+    BOLIDE_KIND(kStrip4FloatZero)
+    BOLIDE_KIND(kStrip4FloatZeroBy16)
+    BOLIDE_KIND(kStrip8FloatZero)
 #undef BOLIDE_KIND
     default: __builtin_trap();
   }

@@ -24,7 +24,22 @@ void strips_of_tile(const StripArgs& a) {
   }
 }
 
+// Codes less the scheme's zero where that is 8; vpermps reads the low 4 bits of each lane alone.
+constexpr bool kCodesRaw = false;
+template <StripFormat F, int B, bool kHigh>
+inline Floats float_codes(Ints w) {
+  const Ints moved = _mm512_srli_epi32(w, 8 * B + (kHigh ? 4 : 0));
+  if constexpr (F.code_bits == 8) return to_floats(_mm512_and_si512(moved, _mm512_set1_epi32(255)));
+  const float zero = F.minimum ? 0.f : 8.f;
+  const __m512 table =
+      _mm512_sub_ps(_mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15), _mm512_set1_ps(zero));
+  return _mm512_permutexvar_ps(moved, table);
+}
+#include "kernels/linear/exact_strips_impl.h"
+
 }  // namespace
+
+void exact_strips(const ExactStripArgs& args) { exact_of_kind(args); }
 
 void int8_strips(const StripArgs& args) {
   with_format(args.kind, [&]<StripFormat F>() { strips_of_tile<F>(args); });

@@ -6,7 +6,7 @@
 //           one 32-bit lane is one row. 4-bit codes: 4 x 64 bytes; byte (row r, b) of part j has k = 4 j + b in the low
 //           nibble and k = 16 + 4 j + b in the high one. 6-bit codes: their low 4 bits so, then 2 x 64 bytes of their
 //           high 2 bits; byte (r, b) of half h has those of k = 16 h + 4 j + b at bit 2 j.
-//   scales  [K / group] x 16 rows: f16, or 8-bit multiples of the block's f16
+//   scales  [K / group] x 16 rows: f16, f32, or 8-bit multiples of the block's f16
 //   minima  the same for schemes that have them; for those with zero points a byte, the zero point, in its place
 //   super   [K / 256] x (16 f16 scales of the block, 16 f16 minima if any)
 // A strip's bytes are one stream from front to back, and 64 bytes of codes are one register or one AMX tile row.
@@ -23,7 +23,10 @@ enum class StripScale : uint8_t {
   kHalf,      // scale and minimum are f16
   kUnsigned,  // scale = d * u8, minimum = -dmin * u8
   kSigned,    // scale = d * i8
-  kHalfZero,  // scale is f16, minimum = -scale * u8; one of each for 2^StripShape::shift groups of 32
+  // One scale for 2^StripShape::shift groups of 32, or one for each part:
+  kHalfZero,   // scale is f16, minimum = -scale * u8
+  kFloat,      // scale is f32
+  kFloatZero,  // scale is f32, minimum = -scale * u8
 };
 
 // value = scale * (code - zero), or scale * code + minimum.
@@ -50,6 +53,10 @@ enum StripKind : int {
   kStrip4SuperMinBy16,  // q2_k
   kStrip4SuperBy16,     // q3_k
   kStrip4HalfZero,      // w4_g32, w4_g64, w4_g128
+  kStrip4Float,         // the others: ONNX's blocks of integers (packed_blocks.h)
+  kStrip4FloatZero,
+  kStrip4FloatZeroBy16,
+  kStrip8FloatZero,
   kStripKinds
 };
 
@@ -67,11 +74,27 @@ constexpr StripFormat strip_format(int kind) {
     case kStrip6SuperBy16: return {6, false, 2, StripScale::kSigned, false};
     case kStrip4SuperMinBy16: return {4, false, 2, StripScale::kUnsigned, true};
     case kStrip4HalfZero: return {4, false, 1, StripScale::kHalfZero, true};
+    case kStrip4Float: return {4, false, 1, StripScale::kFloat, false};
+    case kStrip4FloatZero: return {4, false, 1, StripScale::kFloatZero, true};
+    case kStrip4FloatZeroBy16: return {4, false, 2, StripScale::kFloatZero, true};
+    case kStrip8FloatZero: return {8, false, 1, StripScale::kFloatZero, true};
     default: return {4, false, 2, StripScale::kSigned, false};
   }
 }
 constexpr bool strip_scale_half(StripFormat f) {
   return f.scale == StripScale::kHalf || f.scale == StripScale::kHalfZero;
+}
+constexpr bool strip_scale_float(StripFormat f) {
+  return f.scale == StripScale::kFloat || f.scale == StripScale::kFloatZero;
+}
+constexpr bool strip_has_zeros(StripFormat f) {
+  return f.scale == StripScale::kHalfZero || f.scale == StripScale::kFloatZero;
+}
+// Bytes of the scales, and of the minima or zero points, of 16 rows by one part of a group or, with a shift, of
+// several.
+constexpr int strip_scale_bytes(StripFormat f) { return strip_scale_float(f) ? 64 : strip_scale_half(f) ? 32 : 16; }
+constexpr int strip_minimum_bytes(StripFormat f) {
+  return !f.minimum ? 0 : strip_has_zeros(f) ? 16 : strip_scale_bytes(f);
 }
 
 // Bytes of the codes of 16 rows by 32.
@@ -84,7 +107,7 @@ constexpr bool strip_codes_wide(StripFormat f) { return f.table || f.code_bits =
 struct StripShape {
   int64_t groups;  // K / 32
   size_t scales, minima, super, bytes;
-  int shift;  // kHalfZero
+  int shift;  // kHalfZero, kFloat, kFloatZero
 };
 
 // Where the results of strips go: out[m][n] = product * scale[n] + bias[n] + residual[m][n]. scale, bias and
@@ -113,6 +136,20 @@ struct StripArgs {
   int64_t panels;        // AMX: panels one after another, for tokens one after another
   int64_t panel_stride;  // AMX: bytes between them
   uint8_t* scratch;      // AMX: K * 16 bytes for unpacked codes
+};
+
+// `strips` consecutive strips times a few rows of f32, without rounding; schemes of f32 scales only.
+struct ExactStripArgs {
+  int kind;
+  int zero;  // of the codes, in schemes without zero points
+  int64_t strips;
+  StripShape shape;
+  const uint8_t* weights;
+  const float* x;  // [target.tokens][x_stride], groups * 32 of each row are read
+  int64_t x_stride;
+  const float* sums;  // [target.tokens][sums_stride]: of x over each part of a group
+  int64_t sums_stride;
+  StripTarget target;
 };
 
 // Int8 panel: for each group of 32 along K

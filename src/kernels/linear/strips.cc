@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "kernels/linear/block_fields.h"
+#include "kernels/linear/packed_blocks.h"
 
 namespace bolide {
 namespace {
@@ -170,6 +171,8 @@ Result<> FirstBadRow::result(std::string_view what) const {
 const StripScheme* strip_scheme(const QuantScheme* quant) {
   for (const StripScheme& scheme : kSchemes)
     if (scheme.quant == quant) return &scheme;
+  for (const StripScheme& scheme : block_strip_schemes())
+    if (scheme.quant == quant) return &scheme;
   return nullptr;
 }
 
@@ -178,17 +181,18 @@ StripShape strip_shape(const StripScheme& scheme, int64_t k) {
   const auto groups = static_cast<size_t>(k) / 32;
   const bool half = strip_scale_half(format);
   StripShape shape{};
-  // Codes of schemes with zero points lie in blocks of a scale each, which need not be the 32 of a group.
-  if (format.scale == StripScale::kHalfZero)
+  // Codes of these schemes lie in blocks of a scale each, which need not be the 32 of a group.
+  const bool plain = half || strip_scale_float(format);
+  if (strip_has_zeros(format) || strip_scale_float(format))
     shape.shift = std::countr_zero(static_cast<unsigned>(scheme.quant->block_elements / 32));
-  const size_t scales = (groups >> shape.shift) * static_cast<size_t>(format.parts) * kStripRows;
-  const size_t scale_bytes = round_up(scales * (half ? 2 : 1), 64);
-  const size_t minimum_bytes = format.scale == StripScale::kHalfZero ? round_up(scales, 64) : scale_bytes;
+  const size_t scales = (groups >> shape.shift) * static_cast<size_t>(format.parts);
+  const size_t scale_bytes = round_up(scales * static_cast<size_t>(strip_scale_bytes(format)), 64);
+  const size_t minimum_bytes = round_up(scales * static_cast<size_t>(strip_minimum_bytes(format)), 64);
   shape.groups = static_cast<int64_t>(groups);
   shape.scales = groups * static_cast<size_t>(strip_group_bytes(format));
   shape.minima = shape.scales + scale_bytes;
-  shape.super = shape.minima + (format.minimum ? minimum_bytes : 0);
-  shape.bytes = shape.super + (half ? 0 : round_up(groups / 8 * kStripRows * (format.minimum ? 4 : 2), 64));
+  shape.super = shape.minima + minimum_bytes;
+  shape.bytes = shape.super + (plain ? 0 : round_up(groups / 8 * kStripRows * (format.minimum ? 4 : 2), 64));
   return shape;
 }
 

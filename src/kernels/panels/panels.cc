@@ -76,7 +76,8 @@ void attend_heads(const isa::PanelFunctions& panels, const HeadsShape& shape,
       t.rows = std::min(rows_per_chunk, t.rows - first);
       t.q += first * t.q_stride, t.out += first * t.out_stride;
       if (t.bias != nullptr) t.bias += first * t.bias_stride;
-      if (t.seen < t.keys) t.seen += first;
+      if (t.seen < t.keys || t.window > 0) t.seen += first;
+      if (t.sinks != nullptr) t.sinks += first * t.sinks_stride;
       t.scratch = reinterpret_cast<float*>(workspace.data() + static_cast<size_t>(thread) * per_thread);
       panels.attend(t);
     }

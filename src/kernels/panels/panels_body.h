@@ -20,6 +20,7 @@ constexpr int64_t kPanel = kTileVectors * kLanes;
 constexpr float kNothing = -__builtin_inff();
 constexpr int64_t kScoreRows = 48;
 constexpr int64_t kScoreFloats = 64 << 10;
+constexpr int64_t kFewRows = 8;  // queries that read keys and values where they lie
 
 BOLIDE_INLINE int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 constexpr int64_t up_to(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
@@ -113,40 +114,148 @@ int64_t score_rows(int64_t width) {
 }
 
 int64_t attend_scratch(const AttendTask& t) {
-  const int64_t width = up_to(t.keys, kPanel), value_width = up_to(t.value_dim, kPanel);
-  return width * t.dim + value_width * t.keys + score_rows(width) * (width + value_width) + up_to(kScoreRows, kLanes);
+  const int64_t width = up_to(t.keys < 1 ? 1 : t.keys, kPanel), value_width = up_to(t.value_dim, kPanel);
+  const int64_t few = kFewRows * width;
+  if (t.rows <= kFewRows) return few;
+  const int64_t many =
+      width * t.dim + value_width * t.keys + score_rows(width) * (width + value_width) + up_to(kScoreRows, kLanes);
+  return many > few ? many : few;
 }
 
-// Turns the scores of one query into weights relative to the largest; their sum is the result. Keys from `seen` on get
-// none.
-float weights_of(float* scores, const float* bias, float scale, int64_t seen, int64_t keys) {
+// Keys [first, last) that row r sees; none: last is first.
+struct Seen {
+  int64_t first, last;
+};
+Seen seen_by(const AttendTask& t, int64_t r) {
+  int64_t last = t.seen >= t.keys && t.window <= 0 ? t.keys : t.seen + r;
+  const int64_t first = t.window > 0 && last > t.window ? last - t.window : 0;
+  last = smaller(last < 0 ? 0 : last, t.keys);
+  return {smaller(first, last), last};
+}
+
+// Turns the scores of row r into weights relative to the largest; their sum is the result. Keys it does not see, up to
+// `reach`, get none.
+float weights_of(const AttendTask& t, int64_t r, float* row, int64_t reach) {
+  const auto [first, last] = seen_by(t, r);
+  float* const scores = row + first;
+  const int64_t count = last - first;
+  const float* bias = t.bias == nullptr ? nullptr : t.bias + r * t.bias_stride + first;
+  const auto nothing = [row](int64_t from, int64_t to) {
+    if (from < to) for_row(to - from, [&](int64_t i, int64_t n) { store_some(row + from + i, zero(), n); });
+  };
   Vec most = set(kNothing);
-  for_row(seen, [&](int64_t i, int64_t n) {
-    Vec x = load_some(scores + i, n) * set(scale);
+  for_row(count, [&](int64_t i, int64_t n) {
+    Vec x = load_some(scores + i, n) * set(t.scale);
+    if (t.softcap > 0) x = tanh(x * set(1.f / t.softcap)) * set(t.softcap);
     if (bias != nullptr) x = x + load_some(bias + i, n);
     if (n != kLanes) x = within(x, set(kNothing), 0, n);
     store_some(scores + i, x, n);
     most = max(most, x);
   });
-  const float top = largest(most);
+  float top = largest(most);
   // A query that sees nothing attends to nothing.
   if (top == kNothing) {
-    for_row(keys, [&](int64_t i, int64_t n) { store_some(scores + i, zero(), n); });
+    nothing(0, reach);
     return 1;
   }
   Vec total = zero();
-  for_row(seen, [&](int64_t i, int64_t n) {
+  if (t.sinks != nullptr) {
+    const float sink = t.sinks[r * t.sinks_stride];
+    top = sink > top ? sink : top;
+    total = within(exp(set(sink - top)), zero(), 0, 1);
+  }
+  for_row(count, [&](int64_t i, int64_t n) {
     Vec e = exp(load_some(scores + i, n) - set(top));
     if (n != kLanes) e = within(e, zero(), 0, n);
     store_some(scores + i, e, n);
     total = total + e;
   });
-  if (seen < keys) for_row(keys - seen, [&](int64_t i, int64_t n) { store_some(scores + seen + i, zero(), n); });
+  nothing(0, first);
+  nothing(last, reach);
   return sum(total);
 }
 
+// scores[r][j] = q_r k_j for kRows rows and all keys of [first, last).
+template <int kRows>
+void score_few(const AttendTask& t, int64_t row, int64_t first, int64_t last, float* scores, int64_t width) {
+  const float* q[kRows];
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) q[r] = t.q + (row + r) * t.q_stride;
+  for (int64_t j = first; j < last; ++j) {
+    const float* k = t.k + j * t.k_stride;
+    Vec sums[kRows];
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) sums[r] = zero();
+    for_row(t.dim, [&](int64_t i, int64_t n) {
+      const Vec key = load_some(k + i, n);
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) sums[r] = fma(key, load_some(q[r] + i, n), sums[r]);
+    });
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) scores[(row + r) * width + j] = sum(sums[r]);
+  }
+}
+
+// out_r = sum over [first, last) of weights[r][j] v_j, by `by[r]`.
+template <int kRows>
+void weigh_few(const AttendTask& t, int64_t row, int64_t first, int64_t last, const float* weights, int64_t width,
+               const float* by) {
+  constexpr int kVectors = kRegisters == 32 ? 4 : 2;
+  for (int64_t d = 0; d < t.value_dim; d += kVectors * kLanes) {
+    Vec sums[kRows][kVectors];
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) sums[r][v] = zero();
+    const bool whole = d + kVectors * kLanes <= t.value_dim;
+    const auto part = [&](int v) {
+      const int64_t left = t.value_dim - d - v * kLanes;
+      return left >= kLanes ? static_cast<int64_t>(kLanes) : left < 0 ? 0 : left;
+    };
+    for (int64_t j = first; j < last; ++j) {
+      const float* from = t.v + j * t.v_stride + d;
+      Vec values[kVectors];
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v)
+        values[v] = whole ? load(from + v * kLanes) : part(v) > 0 ? load_some(from + v * kLanes, part(v)) : zero();
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) {
+        const Vec weight = set(weights[(row + r) * width + j]);
+#pragma GCC unroll 4
+        for (int v = 0; v < kVectors; ++v) sums[r][v] = fma(weight, values[v], sums[r][v]);
+      }
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v)
+        if (part(v) > 0)
+          store_some(t.out + (row + r) * t.out_stride + d + v * kLanes, sums[r][v] * set(by[row + r]), part(v));
+  }
+}
+
+// f.operator()<rows>(row) in fours, then one by one.
+template <class F>
+BOLIDE_INLINE void by_four(int64_t rows, F&& f) {
+  int64_t r = 0;
+  for (; r + 4 <= rows; r += 4) f.template operator()<4>(r);
+  for (; r < rows; ++r) f.template operator()<1>(r);
+}
+
+// Keys and values are read where they lie: a panel of them would be read less often than it costs to make.
+void attend_few(const AttendTask& t) {
+  const int64_t width = up_to(t.keys, kPanel);
+  float* const scores = t.scratch;  // [rows, width]
+  const int64_t reach = seen_by(t, t.rows - 1).last, least = seen_by(t, 0).first;
+  float by[kFewRows];
+  by_four(t.rows, [&]<int kRows>(int64_t r) { score_few<kRows>(t, r, least, reach, scores, width); });
+  for (int64_t r = 0; r < t.rows; ++r) by[r] = 1.f / weights_of(t, r, scores + r * width, reach);
+  by_four(t.rows, [&]<int kRows>(int64_t r) { weigh_few<kRows>(t, r, least, reach, scores, width, by); });
+}
+
 void attend(const AttendTask& t) {
-  const int64_t width = up_to(t.keys, kPanel), value_width = up_to(t.value_dim, kPanel);
+  if (t.rows <= kFewRows) return attend_few(t);
+  const int64_t width = up_to(t.keys < 1 ? 1 : t.keys, kPanel), value_width = up_to(t.value_dim, kPanel);
   const int64_t step = score_rows(width);
   float* const keys = t.scratch;                        // panels [dim][kPanel]
   float* const values = keys + width * t.dim;           // panels [keys][kPanel]
@@ -160,15 +269,10 @@ void attend(const AttendTask& t) {
   for (int64_t first = 0; first < t.rows; first += step) {
     const int64_t rows = smaller(step, t.rows - first);
     // Keys that the last of these queries sees.
-    const int64_t reach = t.seen >= t.keys ? t.keys : smaller(t.keys, t.seen + first + rows - 1);
+    const int64_t reach = seen_by(t, first + rows - 1).last;
     for (int64_t j = 0; j < reach; j += kPanel)
       multiply(t.q + first * t.q_stride, t.q_stride, rows, keys + j * t.dim, t.dim, 1.f, scores + j, width, kPanel);
-    for (int64_t r = 0; r < rows; ++r) {
-      const int64_t row = first + r;
-      const int64_t seen = t.seen >= t.keys ? t.keys : smaller(reach, t.seen + row);
-      totals[r] = weights_of(scores + r * width, t.bias == nullptr ? nullptr : t.bias + row * t.bias_stride, t.scale,
-                             seen < 0 ? 0 : seen, reach);
-    }
+    for (int64_t r = 0; r < rows; ++r) totals[r] = weights_of(t, first + r, scores + r * width, reach);
     for (int64_t j = 0; j < t.value_dim; j += kPanel)
       multiply(scores, width, rows, values + j * t.keys, reach, 1.f, sums + j, value_width, kPanel);
     for (int64_t r = 0; r < rows; ++r)

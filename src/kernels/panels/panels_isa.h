@@ -6,7 +6,7 @@
 
 namespace bolide::isa {
 
-// One head's attention for a block of queries: out = softmax(scale q k^T + bias) v. Rows are contiguous.
+// One head's attention for a block of queries: out = softmax(cap(scale q k^T) + bias) v. Rows are contiguous.
 struct AttendTask {
   const float* q;  // [rows, dim]
   int64_t q_stride;
@@ -21,7 +21,11 @@ struct AttendTask {
   const float* bias;    // [rows, keys]; null: none
   int64_t bias_stride;  // 0: one row for all
   int64_t seen;         // row r sees keys [0, seen + r); keys or more: all of them
-  float* scratch;       // attend_scratch floats, 64-byte aligned
+  int64_t window;       // and of those the last so many; 0: all
+  float softcap;        // cap(x) = softcap tanh(x / softcap); 0: x
+  const float* sinks;   // of row r, at r * sinks_stride: the score of a key more, which has no value; null: none
+  int64_t sinks_stride;
+  float* scratch;  // attend_scratch floats, 64-byte aligned
 };
 
 struct PanelFunctions {

@@ -78,13 +78,19 @@ TEST(Panels, Attend) {
   std::mt19937_64 random(std::random_device{}());
   Workers workers(3);
   for (const isa::PanelFunctions* panels : levels())
-    for (int round = 0; round < 60; ++round) {
-      const int64_t B = 1 + below(random, 2), H = 1 + below(random, 3), S = 1 + below(random, 130);
-      const int64_t L = 1 + below(random, 200), D = 1 + below(random, 80), Dv = 1 + below(random, 80);
+    for (int round = 0; round < 120; ++round) {
+      const int64_t B = 1 + below(random, 2), H = 1 + below(random, 3);
+      const int64_t S = 1 + below(random, random() % 2 == 0 ? 10 : 130);
+      const int64_t L = below(random, 10) == 0 ? 0 : 1 + below(random, 200), D = 1 + below(random, 80),
+                    Dv = 1 + below(random, 80);
       Values q(B * S * H * D, random), k(B * L * H * D, random), v(B * L * H * Dv, random), out(B * S * H * Dv);
       const bool biased = random() % 2 == 0, causal = random() % 3 == 0;
       const bool one_row = random() % 2 == 0;
-      Values bias((one_row ? 1 : S) * L, random);
+      const int64_t past = below(random, 3) == 0 ? below(random, 40) : 0;  // queries that are no keys' first ones
+      const int64_t window = causal && random() % 2 == 0 ? 1 + below(random, 50) : 0;
+      const float cap = random() % 3 == 0 ? 1.5f : 0;
+      Values bias((one_row ? 1 : S) * L, random), sinks(S, random);
+      const bool has_sinks = random() % 3 == 0;
       for (int64_t j = 0; j < L / 3; ++j) bias.data()[below(random, L)] = -INFINITY;
       // Rows of all heads side by side.
       const auto task = [&](int64_t b, int64_t h) {
@@ -95,7 +101,9 @@ TEST(Panels, Attend) {
         t.out = out.data() + b * S * H * Dv + h * Dv, t.out_stride = H * Dv;
         t.rows = S, t.keys = L, t.dim = D, t.value_dim = Dv, t.scale = 0.3f;
         t.bias = biased ? bias.data() : nullptr, t.bias_stride = one_row ? 0 : L;
-        t.seen = causal ? 1 : L;
+        t.seen = causal ? past + 1 : L;
+        t.window = window, t.softcap = cap;
+        t.sinks = has_sinks ? sinks.data() : nullptr, t.sinks_stride = 1;
         return t;
       };
       Guarded workspace(attend_workspace(*panels, task(0, 0), workers.threads()));
@@ -105,16 +113,19 @@ TEST(Panels, Attend) {
           for (int64_t i = 0; i < S; ++i) {
             std::vector<double> weights(static_cast<size_t>(L), -INFINITY);
             double most = -INFINITY, sum = 0;
-            for (int64_t j = 0; j < L && (!causal || j <= i); ++j) {
+            for (int64_t j = 0; j < L && (!causal || j <= past + i); ++j) {
+              if (window > 0 && j < past + i + 1 - window) continue;
               double score = 0;
               for (int64_t d = 0; d < D; ++d)
                 score += q[((b * S + i) * H + h) * D + d] * k[((b * L + j) * H + h) * D + d];
               score *= static_cast<double>(0.3f);
+              if (cap > 0) score = static_cast<double>(cap) * std::tanh(score / static_cast<double>(cap));
               if (biased) score += bias[(one_row ? 0 : i * L) + j];
               weights[static_cast<size_t>(j)] = score;
               most = std::max(most, score);
             }
             for (double& w : weights) w = std::isinf(most) ? 0 : std::exp(w - most), sum += w;
+            if (has_sinks && sum > 0) sum += std::exp(sinks[i] - most);
             for (int64_t d = 0; d < Dv; ++d) {
               double expected = 0;
               for (int64_t j = 0; j < L; ++j)
@@ -125,6 +136,7 @@ TEST(Panels, Attend) {
             }
           }
       ASSERT_TRUE(q.intact() && k.intact() && v.intact() && out.intact() && bias.intact() && workspace.intact());
+      ASSERT_TRUE(sinks.intact());
     }
 }
 

@@ -169,6 +169,15 @@ void affine_row(const float* x, float scale, float shift, float* y, int64_t coun
   map_row(x, y, count, [s = set(scale), t = set(shift)](Vec v) { return fma(v, s, t); });
 }
 
+void rotate_row(const float* x, const float* cosines, const float* sines, float* y, int64_t half) {
+  for_row(half, [&](int64_t i, int64_t n) {
+    const Vec a = load_some(x + i, n), b = load_some(x + half + i, n);
+    const Vec c = load_some(cosines + i, n), s = load_some(sines + i, n);
+    store_some(y + i, c * a - s * b, n);
+    store_some(y + half + i, s * a + c * b, n);
+  });
+}
+
 void transpose_block(const uint32_t* from, int64_t from_stride, int64_t rows, int64_t columns, uint32_t* to,
                      int64_t to_stride) {
   int64_t r = 0;
@@ -201,6 +210,7 @@ constexpr isa::RowFunctions kRowFunctions = {
     sum_row,
     max_row,
     affine_row,
+    rotate_row,
     transpose_block,
     {finish<isa::kRowRelu>, nullptr, finish<isa::kRowSigmoid>, finish<isa::kRowTanh>, finish<isa::kRowGelu>,
      finish<isa::kRowGeluTanh>, finish<isa::kRowSilu>, finish<isa::kRowErf>, finish<isa::kRowExp>,

@@ -58,6 +58,9 @@ struct RowFunctions {
   float (*max)(const float* x, int64_t count);
   // y = x scale + shift
   void (*affine)(const float* x, float scale, float shift, float* y, int64_t count);
+  // Rotary embedding of pairs half apart: y[i] = cos[i] x[i] - sin[i] x[i + half], y[i + half] = sin[i] x[i] + cos[i]
+  // x[i + half], i < half. y may be x.
+  void (*rotate)(const float* x, const float* cosines, const float* sines, float* y, int64_t half);
   // to[c][r] = from[r][c] of 32-bit elements.
   void (*transpose)(const uint32_t* from, int64_t from_stride, int64_t rows, int64_t columns, uint32_t* to,
                     int64_t to_stride);

@@ -207,6 +207,24 @@ TEST(Rows, Norm) {
     }
 }
 
+TEST(Rows, Rotate) {
+  std::mt19937_64 random(std::random_device{}());
+  for (const isa::RowFunctions* rows : levels())
+    for (int64_t half = 1; half < 80; ++half) {
+      Row x(2 * half, random, -3, 3), cosines(half, random, -1, 1), sines(half, random, -1, 1), y(2 * half);
+      rows->rotate(x.data(), cosines.data(), sines.data(), y.data(), half);
+      for (int64_t i = 0; i < half; ++i) {
+        const auto a = static_cast<double>(x[i]), b = static_cast<double>(x[half + i]);
+        const auto c = static_cast<double>(cosines[i]), s = static_cast<double>(sines[i]);
+        EXPECT_NEAR(static_cast<double>(y[i]), c * a - s * b, 1e-6);
+        EXPECT_NEAR(static_cast<double>(y[half + i]), s * a + c * b, 1e-6);
+      }
+      rows->rotate(x.data(), cosines.data(), sines.data(), x.data(), half);
+      for (int64_t i = 0; i < 2 * half; ++i) EXPECT_EQ(x[i], y[i]);
+      ASSERT_TRUE(x.intact() && y.intact() && cosines.intact() && sines.intact());
+    }
+}
+
 TEST(Rows, SumsAndTransposes) {
   std::mt19937_64 random(std::random_device{}());
   for (const isa::RowFunctions* rows : levels())
