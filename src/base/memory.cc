@@ -4,7 +4,8 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <cstdint>
+#include <array>
+#include <cmath>
 #include <fstream>
 
 namespace bolide {
@@ -54,6 +55,31 @@ size_t available_memory_bytes(const Path& root) {
     }
   }
   return available;
+}
+
+std::string size_text(size_t bytes) {
+  return format_bytes(static_cast<int64_t>(std::min<size_t>(bytes, INT64_MAX)));
+}
+
+Result<> expect_memory(size_t bytes) {
+  if (bytes < kMemoryAskedFrom) return {};
+  const size_t available = available_memory_bytes();
+  const size_t room = available - memory_to_leave(available);
+  if (bytes <= room) return {};
+  return error(Code::kOutOfMemory, fmt::format("{} more are not to be had: {} are available, of which {} are left alone",
+                                               size_text(bytes), size_text(available),
+                                               size_text(memory_to_leave(available))));
+}
+
+std::string format_bytes(int64_t bytes) {
+  constexpr std::array<std::string_view, 5> kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(bytes);
+  size_t unit = 0;
+  while (std::abs(value) >= 1024 && unit + 1 < kUnits.size()) {
+    value /= 1024;
+    ++unit;
+  }
+  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.2f} {}", value, kUnits[unit]);
 }
 
 std::string address_limit_note() {

@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/memory.h"
 #include "base/result.h"
 
 namespace bolide {
@@ -24,8 +25,8 @@ Result<ProcessMemory> read_process_memory();
 // The same from the text of such a file; kInvalid names the missing field.
 Result<ProcessMemory> parse_process_memory(std::string_view status);
 
-// "1.50 GiB", "512 B".
-std::string format_bytes(int64_t bytes);
+// Seconds for which this process's threads have had a processor.
+double process_cpu_seconds();
 
 // Rows of texts and numbers under named columns. Text columns are left-aligned, numbers right-aligned with the column's
 // digits after the point; NaN, what is not known, is a dash in text and null in JSON.

@@ -5,6 +5,7 @@
 #include <new>
 
 #include "base/bytes.h"
+#include "base/memory.h"
 
 namespace bolide {
 namespace {
@@ -14,9 +15,11 @@ constexpr size_t kAlignment = 64;
 class HeapPool final : public TensorPool {
  public:
   Result<std::shared_ptr<std::byte>> take(size_t bytes) override {
+    BOLIDE_TRY(expect_memory(bytes));
     auto* data =
         static_cast<std::byte*>(::operator new(bytes == 0 ? 1 : bytes, std::align_val_t{kAlignment}, std::nothrow));
-    if (data == nullptr) return error(Code::kOutOfMemory, fmt::format("no memory for a tensor of {} bytes", bytes));
+    if (data == nullptr) return error(Code::kOutOfMemory, 
+                   fmt::format("no memory for {}{}", size_text(bytes), address_limit_note()));
     return std::shared_ptr<std::byte>(data, [](std::byte* p) { ::operator delete(p, std::align_val_t{kAlignment}); });
   }
 };
@@ -33,6 +36,8 @@ TensorPool& heap_pool() {
   return pool;
 }
 
+Result<> TensorPool::expect(size_t bytes) { return expect_memory(bytes); }
+
 Result<Tensor> Tensor::make(DType dtype, const Shape& shape, TensorPool& pool) {
   uint64_t bytes = dtype == DType::kString ? sizeof(std::string) : element_bytes(dtype);
   bool empty = false, beyond = false;
@@ -41,18 +46,21 @@ Result<Tensor> Tensor::make(DType dtype, const Shape& shape, TensorPool& pool) {
     empty = empty || dim == 0;
     beyond = beyond || (dim > 0 && mul_overflows(bytes, static_cast<uint64_t>(dim), &bytes)) || bytes > kBytesMax;
   }
-  if (beyond && !empty)
-    return error(Code::kOutOfMemory, fmt::format("a tensor {}{} is too large", to_string(dtype), to_string(shape)));
+  const auto named = [&] { return fmt::format("{}{}", to_string(dtype), to_string(shape)); };
+  if (beyond && !empty) return error(Code::kOutOfMemory, fmt::format("{}: no machine has so much memory", named()));
   Tensor tensor;
   tensor.dtype_ = dtype;
   tensor.shape_ = shape;
   tensor.elements_ = empty ? 0 : shape.elements();
   tensor.writable_ = true;
   if (dtype == DType::kString) {
+    BOLIDE_TRY(pool.expect(empty ? 0 : bytes).context(named()));
     tensor.owner_ = std::make_shared<std::vector<std::string>>(static_cast<size_t>(tensor.elements_));
     return tensor;
   }
-  BOLIDE_TRY(std::shared_ptr<std::byte> memory, pool.take(empty ? 0 : bytes));
+  auto taken = pool.take(empty ? 0 : bytes);
+  if (!taken) return std::move(taken).error().context(named());
+  std::shared_ptr<std::byte> memory = *std::move(taken);
   tensor.data_ = memory.get();
   tensor.owner_ = std::move(memory);
   return tensor;
