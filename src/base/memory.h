@@ -25,11 +25,13 @@ std::string address_limit_note();
 constexpr size_t kMemoryAskedFrom = size_t{64} << 20;
 // What a process should leave of `available` bytes: the page cache and the kernel need some of them.
 constexpr size_t memory_to_leave(size_t available) { return available / 32; }
-// kOutOfMemory: so many bytes more are not to be had, by what the system says.
+// kOutOfMemory: so many bytes more are not to be had, by what the system says. To be asked before lists are made that
+// grow with tensors: the system refuses nothing, it ends processes.
 Result<> expect_memory(size_t bytes);
+// For `count` items; none if it is negative.
+Result<> expect_memory(int64_t count, size_t item_bytes);
 
 // "1.50 GiB", "512 B".
-std::string format_bytes(int64_t bytes);
 std::string size_text(size_t bytes);
 
 // What work() returns; an exception of the standard library for want of memory becomes kOutOfMemory.

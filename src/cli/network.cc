@@ -17,6 +17,7 @@
 #include "base/utf8.h"
 #include "cli/flags.h"
 #include "formats/npy.h"
+#include "measure/processor_time.h"
 #include "measure/report.h"
 #include "measure/statistics.h"
 #include "ops/number.h"

@@ -10,6 +10,7 @@
 #include "app/network.h"
 #include "cli/flags.h"
 #include "cli/network.h"
+#include "measure/processor_time.h"
 #include "measure/report.h"
 #include "measure/statistics.h"
 

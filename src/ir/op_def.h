@@ -13,7 +13,6 @@
 #include <variant>
 #include <vector>
 
-#include "base/bytes.h"
 #include "base/function_ref.h"
 #include "base/result.h"
 #include "base/workers.h"
@@ -98,13 +97,6 @@ class RunContext {
     if (i < outputs_.size()) outputs_[i] = std::move(value);
   }
   Result<Tensor> scratch(DType dtype, const Shape& shape) const { return Tensor::make(dtype, shape, pool_); }
-  // kOutOfMemory: there is no memory for `count` items of some bytes that the kernel keeps beside tensors, in lists that
-  // grow with them. To be asked before they are made.
-  Result<> expect_room(int64_t count, size_t item_bytes) const {
-    uint64_t bytes = item_bytes;
-    if (count > 0 && mul_overflows(bytes, static_cast<uint64_t>(count), &bytes)) bytes = SIZE_MAX / 2;
-    return pool_.expect(count > 0 ? bytes : 0).context("to work with");
-  }
 
   Result<std::vector<AnyValue>> run_body(std::string_view attribute, std::vector<AnyValue> inputs) {
     return run_body_(attribute, std::move(inputs));

@@ -9,7 +9,6 @@
 #include <variant>
 #include <vector>
 
-#include "base/memory.h"
 #include "base/result.h"
 
 namespace bolide {
@@ -25,8 +24,8 @@ Result<ProcessMemory> read_process_memory();
 // The same from the text of such a file; kInvalid names the missing field.
 Result<ProcessMemory> parse_process_memory(std::string_view status);
 
-// Seconds for which this process's threads have had a processor.
-double process_cpu_seconds();
+// "1.50 GiB", "512 B".
+std::string format_bytes(int64_t bytes);
 
 // Rows of texts and numbers under named columns. Text columns are left-aligned, numbers right-aligned with the column's
 // digits after the point; NaN, what is not known, is a dash in text and null in JSON.

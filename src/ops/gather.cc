@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/memory.h"
 #include "ops/moves.h"
 #include "ops/number.h"
 #include "ops/ops.h"
@@ -130,7 +131,7 @@ Result<> run_compress(RunContext& c) {
   }
   if (condition->dtype() != DType::kBool || condition->rank() != 1)
     return error(Code::kInvalid, "condition is no vector of bool");
-  BOLIDE_TRY(c.expect_room(condition->elements(), 2 * sizeof(int64_t)));
+  BOLIDE_TRY(expect_memory(condition->elements(), 2 * sizeof(int64_t)));
   std::vector<int64_t> kept;
   for (int64_t i = 0; i < condition->elements(); ++i)
     if (condition->as<uint8_t>()[static_cast<size_t>(i)] != 0) kept.push_back(i);

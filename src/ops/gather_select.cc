@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/memory.h"
 #include "ops/gather.h"
 #include "ops/moves.h"
 #include "ops/number.h"
@@ -71,7 +72,7 @@ Result<> run_unique(RunContext& c) {
   BOLIDE_TRY(const Tensor items, transposed(x, to_front, c.pool()));
   const int64_t count = items.dim(0), run = items.elements() == 0 ? 0 : items.elements() / count;
   constexpr size_t kLists = 8;  // of as many numbers as there may be groups
-  BOLIDE_TRY(c.expect_room(count, kLists * sizeof(int64_t)));
+  BOLIDE_TRY(expect_memory(count, kLists * sizeof(int64_t)));
   BOLIDE_TRY(const Groups groups, groups_of(items, count, run));
 
   // Groups in their order, each with the place of its first item.
@@ -130,7 +131,7 @@ Result<> run_top_k(RunContext& c) {
   BOLIDE_TRY(Tensor * indices, c.make(1, DType::kI64, shape));
   if (values->elements() == 0) return {};
   const Around n = around(shape, axis);
-  BOLIDE_TRY(c.expect_room(dim, sizeof(int64_t)));
+  BOLIDE_TRY(expect_memory(dim, sizeof(int64_t)));
   return dispatch(kNumbers, x->dtype(), "X", [&]<class T>() -> Result<> {
     std::vector<int64_t> order(static_cast<size_t>(dim));
     for (int64_t i = 0; i < n.before; ++i)

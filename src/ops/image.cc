@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "formats/image.h"
+#include "base/memory.h"
 #include "ops/moves.h"
 #include "ops/ops.h"
 
@@ -52,7 +53,7 @@ Result<> run_non_max_suppression(RunContext& c) {
   BOLIDE_TRY(const std::vector<double> values, doubles_of(*scores));
   const auto most = static_cast<size_t>(given.empty() ? 0 : std::max<int64_t>(given[0], 0));
   const int64_t batches = scores->dim(0), classes = scores->dim(1), count = boxes->dim(1);
-  BOLIDE_TRY(c.expect_room(count, 2 * (sizeof(int64_t) + sizeof(Box))));
+  BOLIDE_TRY(expect_memory(count, 2 * (sizeof(int64_t) + sizeof(Box))));
   std::vector<int64_t> selected;
   for (int64_t batch = 0; batch < batches && most > 0; ++batch)
     for (int64_t one = 0; one < classes && count > 0; ++one) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/memory.h"
 #include "ops/layout.h"
 #include "ops/moves.h"
 #include "ops/number.h"
@@ -13,10 +14,10 @@ namespace {
 using Maps = std::vector<std::vector<int64_t>>;
 
 // Maps of a result of this shape grow with it: a long axis has a list of as many places.
-Result<> expect_maps(const RunContext& c, const Shape& shape) {
+Result<> expect_maps(const Shape& shape) {
   int64_t places = 0;
   for (const int64_t dim : shape.span()) places += dim;  // which a tensor has been made of
-  return c.expect_room(places, sizeof(int64_t));
+  return expect_memory(places, sizeof(int64_t));
 }
 
 // maps[axis] of `to` where nothing happens along an axis.
@@ -180,7 +181,7 @@ Result<> run_pad(RunContext& c) {
   }
   BOLIDE_TRY(Tensor * y, c.make(0, x->dtype(), shape));
   if (y->elements() == 0) return {};
-  BOLIDE_TRY(expect_maps(c, shape));
+  BOLIDE_TRY(expect_maps(shape));
   Maps maps(static_cast<size_t>(rank));
   for (int d = 0; d < rank; ++d) {
     maps[static_cast<size_t>(d)].reserve(static_cast<size_t>(shape[d]));
@@ -215,7 +216,7 @@ Result<> tile(RunContext& c, const Tensor& x, std::span<const int64_t> repeats) 
       return error(Code::kInvalid, fmt::format("{} repeats of axis {}", repeats[static_cast<size_t>(d)], d));
   BOLIDE_TRY(Tensor * y, c.make(0, x.dtype(), shape));
   if (y->elements() == 0) return {};
-  BOLIDE_TRY(expect_maps(c, shape));
+  BOLIDE_TRY(expect_maps(shape));
   Maps maps = same_maps(shape);
   for (int d = 0; d < x.rank(); ++d)
     for (int64_t& at : maps[static_cast<size_t>(d)]) at %= x.dim(d);
@@ -327,7 +328,7 @@ Result<> run_center_crop_pad(RunContext& c) {
   for (size_t i = 0; i < axes.size(); ++i) shape[axes[i]] = wanted[i];
   BOLIDE_TRY(Tensor * y, c.make(0, x->dtype(), shape));
   if (y->elements() == 0) return {};
-  BOLIDE_TRY(expect_maps(c, shape));
+  BOLIDE_TRY(expect_maps(shape));
   Maps maps = same_maps(shape);
   for (size_t i = 0; i < axes.size(); ++i) {
     const int64_t from = x->dim(axes[i]), to = wanted[i];

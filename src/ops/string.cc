@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/memory.h"
 #include "ops/moves.h"
 #include "ops/ops.h"
 #include "ops/string_parts.h"
@@ -30,7 +31,7 @@ Result<> run_concat(RunContext& c) {
   for_each_offset(shape, strides_a, strides_b, [&](int64_t, int64_t at_a, int64_t at_b) {
     bytes += from_a[static_cast<size_t>(at_a)].size() + from_b[static_cast<size_t>(at_b)].size();
   });
-  BOLIDE_TRY(c.expect_room(static_cast<int64_t>(bytes), 1));
+  BOLIDE_TRY(expect_memory(static_cast<int64_t>(bytes), 1));
   for_each_offset(shape, strides_a, strides_b, [&](int64_t i, int64_t at_a, int64_t at_b) {
                     to[static_cast<size_t>(i)] = from_a[static_cast<size_t>(at_a)] + from_b[static_cast<size_t>(at_b)];
                   });

@@ -27,7 +27,9 @@ constexpr std::array kPasses = {
 
 std::span<const Pass> default_passes() { return kPasses; }
 
-Result<> check_pass_names(std::span<const Pass> passes, const std::set<std::string>& skip) {
+Result<std::vector<PassRecord>> run_passes(Graph& graph, std::span<const Pass> passes, const PassContext& context,
+                                           const std::set<std::string>& skip,
+                                           const FunctionRef<void(const PassRecord&, const Graph&)>* after) {
   for (const std::string& name : skip) {
     const bool known = std::any_of(passes.begin(), passes.end(), [&](const Pass& pass) { return pass.name == name; });
     if (known) continue;
@@ -35,13 +37,6 @@ Result<> check_pass_names(std::span<const Pass> passes, const std::set<std::stri
     for (const Pass& pass : passes) names += fmt::format("{}{}", names.empty() ? "" : ", ", pass.name);
     return error(Code::kInvalid, fmt::format("'{}' is not a pass; there are {}", name, names));
   }
-  return {};
-}
-
-Result<std::vector<PassRecord>> run_passes(Graph& graph, std::span<const Pass> passes, const PassContext& context,
-                                           const std::set<std::string>& skip,
-                                           const FunctionRef<void(const PassRecord&, const Graph&)>* after) {
-  BOLIDE_TRY(check_pass_names(passes, skip));
   std::vector<PassRecord> records;
   for (const Pass& pass : passes) {
     PassRecord record{pass.name, 0, 0, skip.contains(std::string(pass.name))};

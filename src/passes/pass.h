@@ -38,11 +38,8 @@ struct PassRecord {
 // All passes in the order in which they run.
 std::span<const Pass> default_passes();
 
-// An unknown name in `skip` is an error that lists the known ones.
-Result<> check_pass_names(std::span<const Pass> passes, const std::set<std::string>& skip);
-
 // Runs `passes`, verifying the graph after each that changed it. `after` (may be null) sees the graph after each pass.
-// `skip` is checked (check_pass_names).
+// An unknown name in `skip` is an error that lists the known ones.
 Result<std::vector<PassRecord>> run_passes(Graph& graph, std::span<const Pass> passes, const PassContext& context,
                                            const std::set<std::string>& skip,
                                            const FunctionRef<void(const PassRecord&, const Graph&)>* after = nullptr);

@@ -174,14 +174,6 @@ Result<std::shared_ptr<std::byte>> CachingPool::take(size_t bytes) {
   return std::shared_ptr<std::byte>(data, [state = state_, size, slab](std::byte* p) { state->give(p, size, slab); });
 }
 
-Result<> CachingPool::expect(size_t bytes) {
-  if (bytes < kMemoryAskedFrom && state_->limit == 0) return {};
-  const std::lock_guard lock(state_->mutex);
-  const size_t asked = state_->unasked;
-  const Result<> expected = state_->expect(bytes);
-  state_->unasked = asked;
-  return expected;
-}
 void CachingPool::set_limit(size_t bytes) {
   const std::lock_guard lock(state_->mutex);
   state_->limit = bytes;

@@ -16,7 +16,6 @@ class CachingPool final : public TensorPool {
   // keeps false: every slab that nobody uses is given back.
   explicit CachingPool(bool keeps = true);
   Result<std::shared_ptr<std::byte>> take(size_t bytes) override;
-  Result<> expect(size_t bytes) override;
 
   // At most so many bytes are asked of the system; 0: what it says that it has.
   void set_limit(size_t bytes);

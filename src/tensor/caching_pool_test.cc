@@ -100,7 +100,6 @@ TEST(CachingPool, WhatIsBeyondTheLimitIsRefused) {
   CachingPool pool;
   pool.set_limit(64 << 20);
   EXPECT_FALSE(pool.take(65 << 20));
-  EXPECT_FALSE(pool.expect(65 << 20));
   auto first = pool.take(40 << 20);
   ASSERT_TRUE(first) << first.error().text;
   const auto second = pool.take(40 << 20);
@@ -108,7 +107,6 @@ TEST(CachingPool, WhatIsBeyondTheLimitIsRefused) {
   EXPECT_EQ(second.error().code, Code::kOutOfMemory);
   EXPECT_NE(second.error().text.find("beyond the limit of 64.00 MiB, of which 40.00 MiB are in use"), std::string::npos)
       << second.error().text;
-  EXPECT_TRUE(pool.expect(10 << 20));
   // What is kept of former runs gives way.
   first->reset();
   EXPECT_TRUE(pool.take(60 << 20));
@@ -125,8 +123,6 @@ TEST(CachingPool, WhatTheSystemHasNotIsRefused) {
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code, Code::kOutOfMemory);
     EXPECT_NE(refused.error().text.find("are available"), std::string::npos) << refused.error().text;
-    EXPECT_FALSE(pool->expect(2 * available));
-    EXPECT_TRUE(pool->expect(1 << 20));
   }
   // The system counts as available what is reserved and was never written.
   CachingPool pool;

@@ -36,8 +36,6 @@ TensorPool& heap_pool() {
   return pool;
 }
 
-Result<> TensorPool::expect(size_t bytes) { return expect_memory(bytes); }
-
 Result<Tensor> Tensor::make(DType dtype, const Shape& shape, TensorPool& pool) {
   uint64_t bytes = dtype == DType::kString ? sizeof(std::string) : element_bytes(dtype);
   bool empty = false, beyond = false;
@@ -54,7 +52,7 @@ Result<Tensor> Tensor::make(DType dtype, const Shape& shape, TensorPool& pool) {
   tensor.elements_ = empty ? 0 : shape.elements();
   tensor.writable_ = true;
   if (dtype == DType::kString) {
-    BOLIDE_TRY(pool.expect(empty ? 0 : bytes).context(named()));
+    BOLIDE_TRY(expect_memory(empty ? 0 : bytes).context(named()));
     tensor.owner_ = std::make_shared<std::vector<std::string>>(static_cast<size_t>(tensor.elements_));
     return tensor;
   }

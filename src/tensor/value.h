@@ -27,9 +27,6 @@ class TensorPool {
   virtual ~TensorPool() = default;
   // 64-byte aligned, contents arbitrary. kOutOfMemory names the size.
   virtual Result<std::shared_ptr<std::byte>> take(size_t bytes) = 0;
-  // kOutOfMemory: the system has not so many bytes more for what an op keeps beside tensors. Asked before it allocates;
-  // sizes of some MB are not looked at.
-  virtual Result<> expect(size_t bytes);
 };
 // Plain memory of the process, never kept. Any thread.
 TensorPool& heap_pool();
