@@ -8,11 +8,11 @@
 #include <list>
 #include <map>
 #include <mutex>
-#include <new>
 #include <vector>
 
 #include "base/bytes.h"
 #include "base/memory.h"
+#include "tensor/pages.h"
 
 namespace bolide {
 namespace {
@@ -44,10 +44,8 @@ struct CachingPool::State {
   size_t unasked = 0;  // bytes that slabs were given since the system was asked what it has
   Fresh fresh;
 
-  static void release(std::byte* data) { ::operator delete(data, std::align_val_t{kLargePage}); }
-
   ~State() {
-    for (const Slab& slab : slabs) release(slab.data);
+    for (const Slab& slab : slabs) unmap_pages(slab.data, slab.size);
   }
 
   // The smallest free part that has room; null: there is none.
@@ -110,11 +108,11 @@ struct CachingPool::State {
     Slab slab;
     slab.size = std::max(least, usual);
     if (!expect(slab.size)) {  // without what is kept for the next run, and what tensors to come might use
-      for (const Slab& one : take_unused()) release(one.data);
+      for (const Slab& one : take_unused()) unmap_pages(one.data, one.size);
       slab.size = least;
       BOLIDE_TRY(expect(slab.size));
     }
-    slab.data = static_cast<std::byte*>(::operator new(slab.size, std::align_val_t{kLargePage}, std::nothrow));
+    slab.data = map_pages(slab.size, kLargePage);
     if (slab.data == nullptr)
       return error(Code::kOutOfMemory, fmt::format("no memory for {}{}", size_text(size), address_limit_note()));
     // A refusal only costs speed. The first slab has small pages: small networks need few.
@@ -152,7 +150,7 @@ struct CachingPool::State {
         unwanted.splice(unwanted.end(), slabs, here);
       }
     }
-    for (const Slab& one : unwanted) release(one.data);
+    for (const Slab& one : unwanted) unmap_pages(one.data, one.size);
   }
 };
 

@@ -6,20 +6,26 @@
 
 #include "base/bytes.h"
 #include "base/memory.h"
+#include "tensor/pages.h"
 
 namespace bolide {
 namespace {
 
 constexpr size_t kAlignment = 64;
+constexpr size_t kLarge = 256 << 10;  // weights that passes and packing replace leave no gaps behind
 
 class HeapPool final : public TensorPool {
  public:
   Result<std::shared_ptr<std::byte>> take(size_t bytes) override {
     BOLIDE_TRY(expect_memory(bytes));
+    const bool is_large = bytes >= kLarge;
     auto* data =
-        static_cast<std::byte*>(::operator new(bytes == 0 ? 1 : bytes, std::align_val_t{kAlignment}, std::nothrow));
-    if (data == nullptr) return error(Code::kOutOfMemory, 
-                   fmt::format("no memory for {}{}", size_text(bytes), address_limit_note()));
+        is_large ? map_pages(bytes, 1)
+                 : static_cast<std::byte*>(
+                       ::operator new(bytes == 0 ? 1 : bytes, std::align_val_t{kAlignment}, std::nothrow));
+    if (data == nullptr)
+      return error(Code::kOutOfMemory, fmt::format("no memory for {}{}", size_text(bytes), address_limit_note()));
+    if (is_large) return std::shared_ptr<std::byte>(data, [bytes](std::byte* p) { unmap_pages(p, bytes); });
     return std::shared_ptr<std::byte>(data, [](std::byte* p) { ::operator delete(p, std::align_val_t{kAlignment}); });
   }
 };
