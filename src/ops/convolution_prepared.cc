@@ -72,6 +72,7 @@ class PreparedConv final : public PreparedOp {
   Result<bool> run(RunContext& c) const override {
     const Tensor* given[kInputs] = {};
     for (size_t i = 0; i < std::min(kInputs, c.inputs()); ++i) {
+      if (holds(i)) continue;
       BOLIDE_TRY(given[i], c.tensor_if(i));
     }
     const Tensor *x = given[0], *z = given[3];
