@@ -146,8 +146,7 @@ Result<> NetworkModel::read() {
     BOLIDE_TRY(std::unique_ptr<Device> gpu, make_cuda_device(cuda));
     gpu_ = std::move(gpu);
   }
-  const PrepareSettings prepared{
-      .device = device->info(), .workers = stream->workers(), .compute = settings_.compute};
+  const PrepareSettings prepared{.device = device->info(), .workers = stream->workers(), .compute = settings_.compute};
   Graph& graph = program_.graph;
   // A GPU's network reads the graph's constants later.
   const bool prepare = settings_.prepare && gpu_ == nullptr;

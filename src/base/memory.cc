@@ -78,9 +78,9 @@ Result<> expect_memory(size_t bytes) {
   const size_t available = available_memory_bytes();
   const size_t room = available - memory_to_leave(available);
   if (bytes <= room) return {};
-  return error(Code::kOutOfMemory, fmt::format("{} more are not to be had: {} are available, of which {} are left alone",
-                                               size_text(bytes), size_text(available),
-                                               size_text(memory_to_leave(available))));
+  return error(Code::kOutOfMemory,
+               fmt::format("{} more are not to be had: {} are available, of which {} are left alone", size_text(bytes),
+                           size_text(available), size_text(memory_to_leave(available))));
 }
 
 std::string address_limit_note() {

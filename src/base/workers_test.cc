@@ -81,9 +81,8 @@ TEST(Workers, WhatABodyThrowsComesOutOfRun) {
     }
     // All of them throw, from within a run inside of a run too.
     EXPECT_THROW(workers.run(20, [](int64_t, int) { throw std::length_error("too long"); }), std::length_error);
-    EXPECT_THROW(
-        workers.run(20, [&](int64_t, int) { workers.run(3, [](int64_t, int) { throw std::bad_alloc(); }); }),
-        std::bad_alloc);
+    EXPECT_THROW(workers.run(20, [&](int64_t, int) { workers.run(3, [](int64_t, int) { throw std::bad_alloc(); }); }),
+                 std::bad_alloc);
     int64_t chunks = 0;
     workers.run(1, [&](int64_t, int) { ++chunks; });
     EXPECT_EQ(chunks, 1);

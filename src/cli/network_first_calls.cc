@@ -72,9 +72,7 @@ struct Ratios {
       if (all.back() > kStall) stalled.push_back(call);
     }
   }
-  double share_percent() const {
-    return 100. * static_cast<double>(stalled.size()) / static_cast<double>(all.size());
-  }
+  double share_percent() const { return 100. * static_cast<double>(stalled.size()) / static_cast<double>(all.size()); }
   ordered_json to_json() const {
     return {{"median", median(all)}, {"p99", quantile(all, 0.99)}, {"max", quantile(all, 1)}};
   }
@@ -106,18 +104,17 @@ Result<> bench_first_calls(const NetworkFlags& flags) {
   line.clear();
   const Ratios wall(calls, &Took::ms), cpu(calls, &Took::cpu_ms);
   if (flags.json) {
-    ordered_json out = {
-        {"model", flags.path},
-        {"machine", network.device().name},
-        {"threads", network.device().threads},
-        {"dim", sizes.dim},
-        {"sizes", {sizes.low, sizes.high}},
-        {"ratio", wall.to_json()},
-        {"slower_than_twice_percent", wall.share_percent()},
-        {"slow", ordered_json::array()},
-        {"cpu_ratio", cpu.to_json()},
-        {"cpu_slower_than_twice_percent", cpu.share_percent()},
-        {"cpu_slow", ordered_json::array()}};
+    ordered_json out = {{"model", flags.path},
+                        {"machine", network.device().name},
+                        {"threads", network.device().threads},
+                        {"dim", sizes.dim},
+                        {"sizes", {sizes.low, sizes.high}},
+                        {"ratio", wall.to_json()},
+                        {"slower_than_twice_percent", wall.share_percent()},
+                        {"slow", ordered_json::array()},
+                        {"cpu_ratio", cpu.to_json()},
+                        {"cpu_slower_than_twice_percent", cpu.share_percent()},
+                        {"cpu_slow", ordered_json::array()}};
     const auto list = [&](const char* name, const Ratios& ratios) {
       for (const Timed& call : ratios.stalled)
         out[name].push_back({{"size", call.size},

@@ -94,7 +94,8 @@ class Importer {
   }
 
   // Odd exporters add attributes of their own, which change nothing; a misspelled one would. Each is named once.
-  void note_unknown(std::string_view domain, const OnnxNode& node, std::string_view attribute, const std::string& name) {
+  void note_unknown(std::string_view domain, const OnnxNode& node, std::string_view attribute,
+                    const std::string& name) {
     if (is_known_attribute(domain, node.op, attribute)) return;
     if (unknown_.size() < kWarningsMax || unknown_.contains({node.op, attribute}))
       ++unknown_.try_emplace({node.op, attribute}, name, 0).first->second.second;

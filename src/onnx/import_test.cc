@@ -179,7 +179,8 @@ TEST(ImportOnnx, UnknownAttributesAreNamedOnce) {
   };
   ASSERT_TRUE(import(graph({leaky("x", "a", "alfa"), leaky("a", "b", "alfa"), leaky("b", "y", "consumed_inputs")})));
   ASSERT_EQ(warnings.lines.size(), 1u);
-  EXPECT_NE(warnings.lines[0].find("attribute=alfa operator=LeakyRelu first_node=LeakyRelu_0 nodes=2"), std::string::npos)
+  EXPECT_NE(warnings.lines[0].find("attribute=alfa operator=LeakyRelu first_node=LeakyRelu_0 nodes=2"),
+            std::string::npos)
       << warnings.lines[0];
 }
 

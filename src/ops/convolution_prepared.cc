@@ -77,8 +77,8 @@ class PreparedConv final : public PreparedOp {
     }
     const Tensor *x = given[0], *z = given[3];
     if (x == nullptr || x->dtype() != DType::kF32 || x->rank() != w_shape_.rank)
-      return error(Code::kInvalid, fmt::format("X is {}, W f32{}", x == nullptr ? "missing" : described(*x),
-                                               to_string(w_shape_)));
+      return error(Code::kInvalid,
+                   fmt::format("X is {}, W f32{}", x == nullptr ? "missing" : described(*x), to_string(w_shape_)));
     if (z != nullptr && z->dtype() != DType::kF32) return error(Code::kInvalid, "Z is " + described(*z));
     const Tensor* const b = bias_ ? &bias_ : given[2];
     if (b != nullptr && b->dtype() != DType::kF32) return error(Code::kInvalid, "B is " + described(*b));
@@ -107,7 +107,9 @@ class PreparedConv final : public PreparedOp {
   }
 
  private:
-  static std::string described(const Tensor& t) { return fmt::format("{}{}", to_string(t.dtype()), to_string(t.shape())); }
+  static std::string described(const Tensor& t) {
+    return fmt::format("{}{}", to_string(t.dtype()), to_string(t.shape()));
+  }
   static const float* data_of(const Tensor* t) { return t == nullptr ? nullptr : t->as<float>().data(); }
 
   void compute(RunContext& c, const Convolution& convolution, const float* x, const float* bias, const float* z,

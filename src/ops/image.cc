@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "formats/image.h"
 #include "base/memory.h"
+#include "formats/image.h"
 #include "ops/moves.h"
 #include "ops/ops.h"
 

@@ -29,9 +29,9 @@ Result<Tensor> plain_weights(const Tensor& codes, const Tensor& scale, const Ten
     return error(Code::kInvalid, fmt::format("the scale of weights {} is {}{}", to_string(codes.shape()),
                                              to_string(scale.dtype()), to_string(scale.shape())));
   if (zero != nullptr && (zero->dtype() != codes.dtype() || !is_for(*zero)))
-    return error(Code::kInvalid, fmt::format("the zero point of weights {}{} is {}{}", to_string(codes.dtype()),
-                                             to_string(codes.shape()), to_string(zero->dtype()),
-                                             to_string(zero->shape())));
+    return error(Code::kInvalid,
+                 fmt::format("the zero point of weights {}{} is {}{}", to_string(codes.dtype()),
+                             to_string(codes.shape()), to_string(zero->dtype()), to_string(zero->shape())));
   BOLIDE_TRY(Tensor to, Tensor::make(DType::kF32, {directions, columns, rows}, pool));
   const auto code = [](const Tensor& t, int64_t i) -> float {
     return t.dtype() == DType::kI8 ? t.as<int8_t>()[static_cast<size_t>(i)] : t.as<uint8_t>()[static_cast<size_t>(i)];
@@ -103,7 +103,8 @@ Result<std::unique_ptr<PreparedOp>> prepare_dynamic_quantize_lstm(const PrepareC
     const Tensor* codes = context.constant(1 + i);
     const Tensor* scale = context.constant(kLstmInputs + 2 * i);
     const Tensor* zero = context.constant(kLstmInputs + 2 * i + 1);
-    if (codes == nullptr || scale == nullptr || (zero == nullptr && context.has(kLstmInputs + 2 * i + 1))) return nullptr;
+    if (codes == nullptr || scale == nullptr || (zero == nullptr && context.has(kLstmInputs + 2 * i + 1)))
+      return nullptr;
     BOLIDE_TRY(weights[i], plain_weights(*codes, *scale, zero, packed_pool()));
   }
   return std::make_unique<DynamicLstm>(std::move(weights[0]), std::move(weights[1]));

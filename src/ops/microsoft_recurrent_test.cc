@@ -42,7 +42,8 @@ TEST(DynamicQuantizeLstm, AgreesWithIntegers) {
     const DType dtype = is_signed ? DType::kI8 : DType::kU8;
     const auto floats = [&](const Shape& shape, float scale, float least = 0) {
       Tensor t = *Tensor::make(DType::kF32, shape);
-      for (float& v : t.mutate<float>()) v = least > 0 ? least + scale * std::abs(normal(random)) : scale * normal(random);
+      for (float& v : t.mutate<float>())
+        v = least > 0 ? least + scale * std::abs(normal(random)) : scale * normal(random);
       return t;
     };
     const auto bytes = [&](const Shape& shape) {
@@ -51,12 +52,18 @@ TEST(DynamicQuantizeLstm, AgreesWithIntegers) {
       return t;
     };
     const Shape of_scales = by_column ? Shape{D, G} : Shape{D};
-    const std::vector<Tensor> in = {floats({T, S, I}, 1),          bytes({D, I, G}),
-                                    bytes({D, H, G}),              floats({D, 2 * G}, 0.3F),
-                                    Tensor(),                      floats({D, S, H}, 0.5F),
-                                    floats({D, S, H}, 0.5F),       Tensor(),
-                                    floats(of_scales, 0.002F, 1e-4F), bytes(of_scales),
-                                    floats(of_scales, 0.002F, 1e-4F), bytes(of_scales)};
+    const std::vector<Tensor> in = {floats({T, S, I}, 1),
+                                    bytes({D, I, G}),
+                                    bytes({D, H, G}),
+                                    floats({D, 2 * G}, 0.3F),
+                                    Tensor(),
+                                    floats({D, S, H}, 0.5F),
+                                    floats({D, S, H}, 0.5F),
+                                    Tensor(),
+                                    floats(of_scales, 0.002F, 1e-4F),
+                                    bytes(of_scales),
+                                    floats(of_scales, 0.002F, 1e-4F),
+                                    bytes(of_scales)};
     const auto weight = [&](size_t input, int64_t d, int64_t i, int64_t j) {
       const auto code = [&](const Tensor& t, int64_t at) -> int64_t {
         return is_signed ? t.as<int8_t>()[static_cast<size_t>(at)] : t.as<uint8_t>()[static_cast<size_t>(at)];
@@ -90,8 +97,9 @@ TEST(DynamicQuantizeLstm, AgreesWithIntegers) {
                 from_h += whole * state.values[static_cast<size_t>(s * H + i)], scale_h = scale;
               }
               const float* bias = in[3].as<float>().data() + d * 2 * G + column;
-              return static_cast<double>(from_x) * scale_x * x.scale + static_cast<double>(from_h) * scale_h * state.scale +
-                     static_cast<double>(bias[0]) + static_cast<double>(bias[G]);
+              return static_cast<double>(from_x) * scale_x * x.scale +
+                     static_cast<double>(from_h) * scale_h * state.scale + static_cast<double>(bias[0]) +
+                     static_cast<double>(bias[G]);
             };
             const auto at = static_cast<size_t>(s * H + j);
             const double cell = sigmoid(gate(2)) * static_cast<double>(c[at]) + sigmoid(gate(0)) * std::tanh(gate(3));
@@ -175,7 +183,8 @@ TEST(DynamicQuantizeLstm, RefusesWhatDoesNotFit) {
   EXPECT_NE(run({x, x, r, none, none, none, none, none, scale, zero, scale, zero}).find("expected three dims of i8"),
             std::string::npos);
   EXPECT_NE(run({x, r, r, none, none, none, none, none, scale, zero, scale, zero}).find("W"), std::string::npos);
-  EXPECT_NE(run({w, w, r, none, none, none, none, none, scale, zero, scale, zero}).find("X is of i8"), std::string::npos);
+  EXPECT_NE(run({w, w, r, none, none, none, none, none, scale, zero, scale, zero}).find("X is of i8"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -229,8 +229,7 @@ void round_to_u8(std::span<float> values) {
   for (const float value : values) least = std::min(least, value), most = std::max(most, value);
   const float scale = most == least ? 1 : (most - least) / 255;
   const float zero = std::nearbyint(std::clamp(-least / scale, 0.0F, 255.0F));
-  for (float& value : values)
-    value = (std::clamp(std::nearbyint(value / scale) + zero, 0.0F, 255.0F) - zero) * scale;
+  for (float& value : values) value = (std::clamp(std::nearbyint(value / scale) + zero, 0.0F, 255.0F) - zero) * scale;
 }
 
 // Gates in the order i, o, f, c; peepholes i, o, f.

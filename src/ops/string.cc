@@ -33,8 +33,8 @@ Result<> run_concat(RunContext& c) {
   });
   BOLIDE_TRY(expect_memory(static_cast<int64_t>(bytes), 1));
   for_each_offset(shape, strides_a, strides_b, [&](int64_t i, int64_t at_a, int64_t at_b) {
-                    to[static_cast<size_t>(i)] = from_a[static_cast<size_t>(at_a)] + from_b[static_cast<size_t>(at_b)];
-                  });
+    to[static_cast<size_t>(i)] = from_a[static_cast<size_t>(at_a)] + from_b[static_cast<size_t>(at_b)];
+  });
   return {};
 }
 

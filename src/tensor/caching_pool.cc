@@ -73,7 +73,8 @@ struct CachingPool::State {
       if (slab.size < kSmallest) continue;
       pages.assign(slab.size / kPage, 0);
       if (::mincore(slab.data, slab.size, pages.data()) != 0) continue;
-      bytes += kPage * static_cast<size_t>(std::count_if(pages.begin(), pages.end(), [](auto in) { return !(in & 1); }));
+      bytes +=
+          kPage * static_cast<size_t>(std::count_if(pages.begin(), pages.end(), [](auto in) { return !(in & 1); }));
     }
     return bytes;
   }
@@ -104,7 +105,8 @@ struct CachingPool::State {
 
   Result<> grow(size_t size) {
     const auto start = std::chrono::steady_clock::now();
-    const size_t usual = std::clamp(round_up(reserved, kLargePage), kLargePage, kSlab), least = round_up(size, kLargePage);
+    const size_t usual = std::clamp(round_up(reserved, kLargePage), kLargePage, kSlab),
+                 least = round_up(size, kLargePage);
     Slab slab;
     slab.size = std::max(least, usual);
     if (!expect(slab.size)) {  // without what is kept for the next run, and what tensors to come might use

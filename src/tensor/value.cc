@@ -19,10 +19,9 @@ class HeapPool final : public TensorPool {
   Result<std::shared_ptr<std::byte>> take(size_t bytes) override {
     BOLIDE_TRY(expect_memory(bytes));
     const bool is_large = bytes >= kLarge;
-    auto* data =
-        is_large ? map_pages(bytes, 1)
-                 : static_cast<std::byte*>(
-                       ::operator new(bytes == 0 ? 1 : bytes, std::align_val_t{kAlignment}, std::nothrow));
+    auto* data = is_large ? map_pages(bytes, 1)
+                          : static_cast<std::byte*>(
+                                ::operator new(bytes == 0 ? 1 : bytes, std::align_val_t{kAlignment}, std::nothrow));
     if (data == nullptr)
       return error(Code::kOutOfMemory, fmt::format("no memory for {}{}", size_text(bytes), address_limit_note()));
     if (is_large) return std::shared_ptr<std::byte>(data, [bytes](std::byte* p) { unmap_pages(p, bytes); });
