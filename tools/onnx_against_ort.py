@@ -2,14 +2,18 @@
 """Runs ONNX models in Bolide and in ONNX Runtime on the same random inputs: differences of outputs, and times.
 
 usage: tools/onnx_against_ort.py BOLIDE FOLDER [--threads N] [--rounds N] [--repeat N] [--seed N] [--steps N]
-                                 [--output FILE] [--note TEXT]
+                                 [--tolerance X] [--output FILE] [--note TEXT]
 
 FOLDER has *.onnx files; for models that are known here inputs are drawn from what they are made for (KNOWN), for others
-floats are normal and integers 0 or 1. A model with an input and an output that carry a state (CARRIED) is run for
---steps chunks in both, each on its own state, and compared at every step.
+floats are normal and integers 0 or 1. A model with inputs and outputs that carry a state (CARRIED) is run for --steps
+chunks in both, each on its own state, and compared at every step.
+An output is equal if the norm of the difference is at most --tolerance times that of ONNX Runtime's output at every
+step, or no element differs by more than a thousandth of that (ONNX Runtime's sigmoid of -10 is off by a percent); the
+exit code is 1 if one is not.
 Times: --rounds rounds alternate between the two, each --repeat runs after two that are not counted, on the same threads;
-the median of all runs of a kind is shown, with the rounds' lowest and highest medians in the JSON.
-Needs numpy and onnxruntime.
+the median of all runs of a kind is shown, with the rounds' lowest and highest medians in the JSON. Processor time, of
+all threads, is what neighbours on the machine change least: its ratio is ONNX Runtime's by Bolide's.
+Needs numpy, onnx and onnxruntime.
 """
 import argparse
 import datetime
@@ -23,22 +27,65 @@ import tempfile
 import time
 
 import numpy as np
+import onnx
 import onnxruntime
 
 DTYPES = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16,
           "tensor(int64)": np.int64, "tensor(int32)": np.int32, "tensor(uint8)": np.uint8, "tensor(bool)": np.bool_}
 
 # By the beginning of the file's name: input > how its values are made.
+def pixels(low, *shape):
+    return lambda random: random.uniform(low, 1, shape).astype(np.float32)
+
+
+def sound(*shape):
+    return lambda random: (0.1 * random.standard_normal(shape)).astype(np.float32)
+
+
+def page(height, width):
+    """Dark strokes in lines on white, as text is, from -1 to 1."""
+    def make(random):
+        image = np.ones((1, 3, height, width), np.float32)
+        for top in range(height // 8, height - 24, 40):
+            for left in range(width // 8, width * 7 // 8, 9):
+                if random.random() < 0.8:
+                    tall, wide = random.integers(8, 20), random.integers(2, 7)
+                    image[:, :, top + 20 - tall:top + 20, left:left + wide] = random.uniform(-1, -0.7)
+        return image
+    return make
+
+
+def zeros(*shape):
+    return lambda random: np.zeros(shape, np.float32)
+
+
+def tokens(random):
+    return random.integers(1000, 20000, (1, 32))
+
+
 KNOWN = {
-    "silero-vad": {
-        "input": lambda random: (0.1 * random.standard_normal((1, 576))).astype(np.float32),  # 64 of context and 512
+    "silero_vad_16k_sequence": {"input": sound(8, 576), "h": zeros(1, 1, 128), "c": zeros(1, 1, 128)},
+    "silero": {
+        "input": sound(1, 576),  # 64 of context and 512
         "sr": lambda random: np.array(16000, np.int64),
-        "state": lambda random: np.zeros((2, 1, 128), np.float32),
+        "state": zeros(2, 1, 128),
     },
-    "ultraface": {"input": lambda random: random.uniform(-1, 1, (1, 3, 240, 320)).astype(np.float32)},
+    "ultraface": {"input": pixels(-1, 1, 3, 240, 320)},
     "magika": {"bytes": lambda random: random.integers(0, 257, (1, 2048)).astype(np.int32)},
+    "320n": {"images": pixels(0, 1, 3, 320, 320)},
+    "ch_PP-OCRv4_det": {"x": page(480, 640)},
+    "ch_PP-OCRv4_rec": {"x": pixels(-1, 1, 3, 48, 320)},
+    "common_det": {"images": lambda random: 255 * pixels(0, 1, 3, 416, 416)(random)},
+    "common": {"input1": pixels(-1, 1, 1, 64, 160)},
+    "open-nsfw": {"input:0": lambda random: 255 * pixels(0, 1, 224, 224, 3)(random) - 128},
+    "bilstm": {"input_ids": lambda random: random.integers(1, 40, (1, 48))},
+    "rawi": {"input": lambda random: random.integers(1, 40, (1, 48))},
+    "ch_ppocr_mobile_v2.0_cls": {"x": pixels(-1, 1, 3, 48, 192)},
 }
-CARRIED = {"silero-vad": ("state", "stateN")}
+CARRIED = {"silero_vad_16k_sequence": {"h": "hn", "c": "cn"}, "silero": {"state": "stateN"}}
+# Names of inputs that mean the same in all models of text.
+COMMON = {"input_ids": tokens, "attention_mask": lambda random: np.ones((1, 32)),
+          "token_type_ids": lambda random: np.zeros((1, 32))}
 
 
 def known(table, name):
@@ -51,6 +98,9 @@ def make_inputs(session, name, random):
     for port in session.get_inputs():
         if port.name in makers:
             inputs[port.name] = makers[port.name](random)
+            continue
+        if port.name in COMMON:
+            inputs[port.name] = COMMON[port.name](random).astype(DTYPES[port.type])
             continue
         shape = [dim if isinstance(dim, int) else 1 for dim in port.shape]
         dtype = DTYPES.get(port.type)
@@ -108,29 +158,32 @@ def compare(bolide, session, name, random, steps):
     for _ in range(steps if carried else 1):
         inputs = make_inputs(session, name, random)
         for_bolide, for_ort = dict(inputs), dict(inputs)
-        if carried and mine is not None:
-            for_bolide[carried[0]], for_ort[carried[0]] = mine[carried[1]], theirs[carried[1]]
+        for to, from_output in (carried or {}).items() if mine is not None else ():
+            for_bolide[to], for_ort[to] = mine[from_output], theirs[from_output]
         mine, theirs = bolide.run(for_bolide), dict(zip(names, session.run(None, for_ort)))
         by_step.append({key: difference(mine[key], theirs[key]) for key in names})
     return by_step, {key: worst([step[key] for step in by_step]) for key in names}
 
 
 def measure(bolide, session, inputs, rounds, repeat):
-    mine, theirs = [], []
+    mine, theirs, theirs_cpu = [], [], []
     for _ in range(rounds):
         mine.append(bolide.bench(inputs, repeat))
-        runs = []
+        runs, cpu = [], []
         for i in range(repeat + 2):
-            start = time.perf_counter()
+            start, start_cpu = time.perf_counter(), time.process_time()
             session.run(None, inputs)
             if i >= 2:
                 runs.append((time.perf_counter() - start) * 1e3)
+                cpu.append((time.process_time() - start_cpu) * 1e3)
         theirs.append(statistics.median(runs))
+        theirs_cpu.append(statistics.median(cpu))
     medians = [one["latency_ms"]["median"] for one in mine]
+    cpu_ms = [statistics.median(one["cpu_ms"]["median"] for one in mine), statistics.median(theirs_cpu)]
 
     def spread(values):
         return {"median": statistics.median(values), "min": min(values), "max": max(values)}
-    return mine[0], spread(medians), spread(theirs)
+    return mine[0], spread(medians), spread(theirs), cpu_ms
 
 
 def main():
@@ -142,6 +195,7 @@ def main():
     parser.add_argument("--repeat", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--steps", type=int, default=16)
+    parser.add_argument("--tolerance", type=float, default=1e-3)
     parser.add_argument("--output", type=pathlib.Path)
     parser.add_argument("--note", default="")
     arguments = parser.parse_args()
@@ -153,26 +207,39 @@ def main():
     options.log_severity_level = 3  # errors alone: old exporters' files make hundreds of warnings
     report = {"date": datetime.date.today().isoformat(), "onnxruntime": onnxruntime.__version__, "note": arguments.note,
               "threads": arguments.threads, "seed": arguments.seed, "load_average_before": os.getloadavg()[0],
-              "rounds": arguments.rounds, "repeat": arguments.repeat, "models": {}}
-    print("| model | output | max abs | of at most | relative L2 | Bolide ms | ONNX Runtime ms |\n|---|---|---|---|---|---|---|")
+              "rounds": arguments.rounds, "repeat": arguments.repeat, "tolerance": arguments.tolerance, "models": {}}
+    print("| model | opset | inputs | output | max abs | of at most | relative L2 | Bolide ms | ONNX Runtime ms | processor time |\n"
+          "|---|---|---|---|---|---|---|---|---|---|")
+    equal = True
     with tempfile.TemporaryDirectory() as folder:
         for model in models:
             random = np.random.default_rng(arguments.seed)
             session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
             bolide = Bolide(arguments.bolide, model, arguments.threads, pathlib.Path(folder))
             steps, outputs = compare(bolide, session, model.stem, random, arguments.steps)
-            machine, mine, theirs = measure(bolide, session, make_inputs(session, model.stem, random), arguments.rounds,
-                                            arguments.repeat)
+            inputs = make_inputs(session, model.stem, random)
+            machine, mine, theirs, cpu_ms = measure(bolide, session, inputs, arguments.rounds, arguments.repeat)
+            opset = max((one.version for one in onnx.load(model, load_external_data=False).opset_import
+                         if one.domain in ("", "ai.onnx")), default=1)
+            is_equal = all(one["relative_l2"] <= arguments.tolerance or one["max_abs"] <= arguments.tolerance / 1000
+                           for one in outputs.values())
+            equal = equal and is_equal
             report.update(machine=machine["machine"], isa=machine["isa"])
-            report["models"][model.stem] = {"outputs": outputs, "steps": steps if len(steps) > 1 else None,
-                                            "bolide_ms": mine, "onnxruntime_ms": theirs}
+            report["models"][model.stem] = {"opset": opset, "inputs": machine["inputs"], "equal": is_equal,
+                                            "outputs": outputs, "steps": len(steps),
+                                            "bolide_ms": mine, "onnxruntime_ms": theirs,
+                                            "bolide_cpu_ms": cpu_ms[0], "onnxruntime_cpu_ms": cpu_ms[1],
+                                            "cpu_ratio": cpu_ms[1] / cpu_ms[0]}
             for name, one in outputs.items():
                 chunks = f" ({len(steps)} chunks)" if len(steps) > 1 else ""
-                print(f"| {model.stem}{chunks} | {name} | {one['max_abs']:.2e} | {one['max_of_reference']:.3g} | "
-                      f"{one['relative_l2']:.2e} | {mine['median']:.2f} | {theirs['median']:.2f} |", flush=True)
+                shapes = ", ".join(f"{key} {shape}" for key, shape in machine["inputs"].items())
+                print(f"| {model.stem}{chunks} | {opset} | {shapes} | {name} | {one['max_abs']:.2e} | {one['max_of_reference']:.3g} | "
+                      f"{one['relative_l2']:.2e} | {mine['median']:.2f} | {theirs['median']:.2f} | "
+                      f"{cpu_ms[1] / cpu_ms[0]:.2f}{'' if is_equal else ' DIFFERS'} |", flush=True)
     report["load_average_after"] = os.getloadavg()[0]
     if arguments.output:
         arguments.output.write_text(json.dumps(report, indent=1) + "\n")
+    sys.exit(0 if equal else 1)
 
 
 if __name__ == "__main__":

@@ -190,6 +190,9 @@ struct UserOperator {
 struct NetworkOptions {
   int threads = 0;  // of each session, unless it says otherwise; 0: the cores this process's control group may use
   std::vector<UserOperator> operators;
+  // Bytes that values between nodes may take in each session; what is larger is refused (kOutOfMemory). 0: what the
+  // system and its control groups can give.
+  size_t memory_limit = 0;
 };
 
 // What one thread runs a network with: worker threads, and memory that is kept from run to run.

@@ -212,7 +212,8 @@ Expected<Network> Network::open(const std::filesystem::path& path, const Network
     auto impl = std::make_shared<Impl>();
     impl->threads = options.threads;
     BOLIDE_TRY(impl->operators, UserOperators::make(options.operators));
-    BOLIDE_TRY(impl->model, NetworkModel::open(path, {.added = impl->operators.rows()}));
+    BOLIDE_TRY(impl->model,
+               NetworkModel::open(path, {.memory_limit = options.memory_limit, .added = impl->operators.rows()}));
     for (const auto& port : impl->model->inputs()) impl->inputs.push_back(to_port(port));
     for (const auto& port : impl->model->outputs()) impl->outputs.push_back(to_port(port));
     return impl;

@@ -39,6 +39,7 @@ Result<ModelOptions> to_model_options(const ModelConfigFlags& flags) {
   ModelOptions options;
   if (flags.dtype == "f16")
     return error(Code::kInvalid, "--dtype f16 is for ONNX models on GPUs; language models take bf16, f32 or int8");
+  if (flags.memory_limit != 0) return error(Code::kInvalid, "--memory-limit is for ONNX models");
   BOLIDE_TRY(set_device(flags.device, options));
   options.cuda.libraries = flags.cuda_libs;
   options.config = flags.config;

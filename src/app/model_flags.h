@@ -25,6 +25,7 @@ struct ModelConfigFlags {
   std::string config;
   std::string skip_passes;
   std::string tuning_cache;
+  int64_t memory_limit = 0;
 };
 
 inline constexpr Option<ModelConfigFlags> kModelOptions[] = {
@@ -60,6 +61,10 @@ inline constexpr Option<ModelConfigFlags> kModelOptions[] = {
      {.unit = "tokens", .min = 0, .max = 1 << 24},
      "tokens in a block of the KV cache; 0: 16, on GPUs 64"},
     {"config", &ModelConfigFlags::config, {}, "read this file in place of the folder's config.json"},
+    {"memory_limit",
+     &ModelConfigFlags::memory_limit,
+     {.unit = "bytes", .min = 0},
+     "ONNX: memory that values between nodes may take; 0: what the system and its control groups can give"},
     {"skip_passes",
      &ModelConfigFlags::skip_passes,
      {},

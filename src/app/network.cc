@@ -7,6 +7,7 @@
 #include <map>
 
 #include "base/log.h"
+#include "base/memory.h"
 
 namespace bolide {
 namespace {
@@ -124,29 +125,34 @@ Result<std::shared_ptr<const NetworkModel>> NetworkModel::open(const std::filesy
   const auto start = std::chrono::steady_clock::now();
   const std::shared_ptr<NetworkModel> model(new NetworkModel);
   model->path_ = path, model->settings_ = options;
-  BOLIDE_TRY(model->program_, open_onnx(path, options.added));
-  BOLIDE_TRY(const auto device, make_cpu_device(options.threads, options.isa));
-  BOLIDE_TRY(const auto stream, device->make_stream());
-  auto passes =
-      run_passes(model->program_, stream->workers(),
-                 options.device == DeviceKind::kCuda ? without_cpu_passes(options.skip_passes) : options.skip_passes,
-                 nullptr, options.trust_names);
-  if (!passes) return std::move(passes).error().context(path.string());
-  model->passes_ = *std::move(passes);
-  if (options.device == DeviceKind::kCuda) {
-    CudaOptions cuda = options.cuda;
-    cuda.threads = options.threads;
-    BOLIDE_TRY(std::unique_ptr<Device> gpu, make_cuda_device(cuda));
-    model->gpu_ = std::move(gpu);
-  }
-  const PrepareSettings settings{.device = device->info(), .workers = stream->workers(), .compute = options.compute};
-  Graph& graph = model->program_.graph;
-  // A GPU's network reads the graph's constants later.
-  const bool prepare = options.prepare && model->gpu_ == nullptr;
-  BOLIDE_TRY(Interpreter interpreter, prepare ? Interpreter::make_and_drop(graph, settings) : Interpreter::make(graph));
-  model->interpreter_ = std::make_unique<Interpreter>(std::move(interpreter));
+  BOLIDE_TRY(catching_bad_alloc([&] { return model->read(); }));
   model->load_ms_ = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   return std::shared_ptr<const NetworkModel>(model);
+}
+
+Result<> NetworkModel::read() {
+  BOLIDE_TRY(program_, open_onnx(path_, settings_.added));
+  BOLIDE_TRY(const auto device, make_cpu_device(settings_.threads, settings_.isa));
+  BOLIDE_TRY(const auto stream, device->make_stream());
+  const bool on_gpu = settings_.device == DeviceKind::kCuda;
+  auto passes = run_passes(program_, stream->workers(),
+                           on_gpu ? without_cpu_passes(settings_.skip_passes) : settings_.skip_passes, nullptr,
+                           settings_.trust_names);
+  if (!passes) return std::move(passes).error().context(path_.string());
+  passes_ = *std::move(passes);
+  if (on_gpu) {
+    CudaOptions cuda = settings_.cuda;
+    cuda.threads = settings_.threads;
+    BOLIDE_TRY(std::unique_ptr<Device> gpu, make_cuda_device(cuda));
+    gpu_ = std::move(gpu);
+  }
+  const PrepareSettings prepared{.device = device->info(), .workers = stream->workers(), .compute = settings_.compute};
+  Graph& graph = program_.graph;
+  // A GPU's network reads the graph's constants later.
+  const bool prepare = settings_.prepare && gpu_ == nullptr;
+  BOLIDE_TRY(Interpreter interpreter, prepare ? Interpreter::make_and_drop(graph, prepared) : Interpreter::make(graph));
+  interpreter_ = std::make_unique<Interpreter>(std::move(interpreter));
+  return {};
 }
 
 Result<ShapeRange> parse_shape_range(std::string_view text, std::span<const OnnxProgram::Port> inputs) {
@@ -207,6 +213,7 @@ Result<NetworkSession> NetworkSession::make(std::shared_ptr<const NetworkModel> 
   session.model_ = std::move(model);
   BOLIDE_TRY(session.device_, make_cpu_device(threads, isa));
   BOLIDE_TRY(session.stream_, session.device_->make_stream());
+  session.pool_.set_limit(session.model_->settings().memory_limit);
   return session;
 }
 
@@ -217,7 +224,7 @@ Result<NetworkSession> NetworkSession::open(const std::filesystem::path& path, c
 
 Result<std::vector<AnyValue>> NetworkSession::run(std::vector<AnyValue> given, const GeneralObserver* observer,
                                                   std::span<const OutputMemory> memories) {
-  auto results = run_checked(std::move(given), observer, memories);
+  auto results = catching_bad_alloc([&] { return run_checked(std::move(given), observer, memories); });
   if (!results) return std::move(results).error().context(model_->path().string());
   return results;
 }

@@ -34,6 +34,7 @@ struct NetworkSettings {
   bool trust_names = true;            // passes take dims of one name for equal; inputs of which that is untrue are
                                       // answered by the model opened once more
   std::set<std::string> skip_passes;  // general_passes() that are left out; "all": every one
+  size_t memory_limit = 0;            // bytes of values of a session; 0: what the system has
   std::span<const OpDef> added;       // ops of the program's own (open_onnx), which must outlive the model
 };
 
@@ -70,6 +71,7 @@ class NetworkModel {
 
  private:
   NetworkModel() = default;
+  Result<> read();  // all that open does, of path_ and settings_
 
   std::filesystem::path path_;
   std::shared_ptr<Device> gpu_;

@@ -4,8 +4,11 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <fstream>
+
+#include "base/bytes.h"
 
 namespace bolide {
 namespace {
@@ -54,6 +57,30 @@ size_t available_memory_bytes(const Path& root) {
     }
   }
   return available;
+}
+
+std::string size_text(size_t bytes) {
+  constexpr std::array<std::string_view, 5> kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
+  auto value = static_cast<double>(bytes);
+  size_t unit = 0;
+  while (value >= 1024 && unit + 1 < kUnits.size()) value /= 1024, ++unit;
+  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.2f} {}", value, kUnits[unit]);
+}
+
+Result<> expect_memory(int64_t count, size_t item_bytes) {
+  uint64_t bytes = item_bytes;
+  if (count <= 0) return {};
+  return expect_memory(mul_overflows(bytes, static_cast<uint64_t>(count), &bytes) ? SIZE_MAX : bytes);
+}
+
+Result<> expect_memory(size_t bytes) {
+  if (bytes < kMemoryAskedFrom) return {};
+  const size_t available = available_memory_bytes();
+  const size_t room = available - memory_to_leave(available);
+  if (bytes <= room) return {};
+  return error(Code::kOutOfMemory,
+               fmt::format("{} more are not to be had: {} are available, of which {} are left alone", size_text(bytes),
+                           size_text(available), size_text(memory_to_leave(available))));
 }
 
 std::string address_limit_note() {

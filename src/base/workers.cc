@@ -9,9 +9,11 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <exception>
 #include <optional>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -136,6 +138,18 @@ class InsideScope {
   Inside saved_;
 };
 
+// Says that a run is over, however it ends.
+class RunningScope {
+ public:
+  explicit RunningScope(std::atomic<bool>& running) : running_(running) {}
+  RunningScope(const RunningScope&) = delete;
+  RunningScope& operator=(const RunningScope&) = delete;
+  ~RunningScope() { running_.store(false, std::memory_order_relaxed); }
+
+ private:
+  std::atomic<bool>& running_;
+};
+
 }  // namespace
 
 struct Workers::Pool {
@@ -152,6 +166,9 @@ struct Workers::Pool {
   int64_t chunks = 0;
   std::optional<Body> body;
   bool stop = false;
+  // The first exception of a body: written by who has set `failed`, read by the caller when nobody is inside.
+  std::atomic<bool> failed{false};
+  std::exception_ptr failure;
   alignas(kLine) std::atomic<int> asleep_count{0};
   std::atomic<uint32_t> caller_asleep{0};
 
@@ -181,6 +198,11 @@ struct Workers::Pool {
   }
   uint64_t await_gate(int thread, uint32_t seen);
   void work(int thread);
+  // In a handler of an exception: it is kept, and no other chunk begins.
+  void fail() {
+    if (!failed.exchange(true)) failure = std::current_exception();
+    next.store(chunks, std::memory_order_relaxed);
+  }
 };
 
 void Workers::Pool::start() {
@@ -279,8 +301,8 @@ void Workers::run(int64_t chunks, Body body) {
   if (team != team_before) pool.window_valid = false;
   const InsideScope inside(&pool, 0);
   if (team == 1) {
+    const RunningScope ends(pool.running);
     for (int64_t chunk = 0; chunk < chunks; ++chunk) body(chunk, 0);
-    pool.running.store(false, std::memory_order_relaxed);
     return;
   }
   pool.body = body;
@@ -293,13 +315,17 @@ void Workers::run(int64_t chunks, Body body) {
     wake_decided = true;
   }
   int64_t done = 0;
-  for (int64_t chunk = 0; chunk < chunks; chunk = pool.next.fetch_add(1, std::memory_order_relaxed)) {
-    body(chunk, 0);
-    ++done;
-    if (!wake_decided) {
-      wake_decided = true;
-      if ((now_ns() - start_ns) * (chunks - 1) > kWorthWakingNs) pool.wake(team);
+  try {
+    for (int64_t chunk = 0; chunk < chunks; chunk = pool.next.fetch_add(1, std::memory_order_relaxed)) {
+      ++done;
+      body(chunk, 0);
+      if (!wake_decided) {
+        wake_decided = true;
+        if ((now_ns() - start_ns) * (chunks - 1) > kWorthWakingNs) pool.wake(team);
+      }
     }
+  } catch (...) {
+    pool.fail();
   }
   int64_t end_ns = now_ns();
   const int64_t chunk_ns = (end_ns - start_ns) / done;
@@ -313,7 +339,10 @@ void Workers::run(int64_t chunks, Body body) {
   pool.watch(start_ns, end_ns, waited_ns, chunk_ns);
   pool.team_shown.store(pool.governor.team(), std::memory_order_relaxed);
   pool.last_end_ns = end_ns;
-  pool.running.store(false, std::memory_order_relaxed);
+  const RunningScope ends(pool.running);
+  if (!pool.failed.load(std::memory_order_relaxed)) return;
+  pool.failed.store(false, std::memory_order_relaxed);
+  std::rethrow_exception(std::exchange(pool.failure, nullptr));
 }
 
 // --- A worker's side ---
@@ -358,7 +387,11 @@ void Workers::Pool::work(int thread) {
     if (stop) return;
     const int64_t count = chunks;
     const Body call = *body;
-    for (int64_t chunk; (chunk = next.fetch_add(1, std::memory_order_relaxed)) < count;) call(chunk, thread);
+    try {
+      for (int64_t chunk; (chunk = next.fetch_add(1, std::memory_order_relaxed)) < count;) call(chunk, thread);
+    } catch (...) {
+      fail();
+    }
     const uint64_t before = gate.fetch_sub(1, std::memory_order_seq_cst);
     if (gate_closed(before) && gate_inside(before) == 1 && caller_asleep.load(std::memory_order_seq_cst) != 0) {
       caller_asleep.store(0, std::memory_order_seq_cst);

@@ -7,7 +7,7 @@
 // run uses, `team()` what it uses at the moment.
 //
 // Thread rules: one thread at a time may call run; it need not be the thread that made the pool. A run inside a body of
-// the same pool is done inline by the thread that asks. Bodies must not throw.
+// the same pool is done inline by the thread that asks. What a body throws, run throws once no body runs any more.
 #pragma once
 
 #include <cstdint>

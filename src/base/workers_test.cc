@@ -5,8 +5,10 @@
 
 #include <atomic>
 #include <chrono>
+#include <new>
 #include <numeric>
 #include <random>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
@@ -53,6 +55,37 @@ TEST(Workers, SurvivesPausesOfEveryLengthBetweenRuns) {
     workers.run(9, [&](int64_t chunk, int) { sum += chunk; });
     ASSERT_EQ(sum.load(), 36);
     if (random() % 4 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 300));
+  }
+}
+
+TEST(Workers, WhatABodyThrowsComesOutOfRun) {
+  for (const int threads : {1, 2, 5}) {
+    Workers workers(threads);
+    for (int round = 0; round < 200; ++round) {
+      // Whoever takes the chunk throws: the caller's own is the first, others are anybody's.
+      const int64_t bad = round % 50;
+      std::atomic<int> inside{0};
+      const auto body = [&](int64_t chunk, int) {
+        ++inside;
+        if (chunk == bad) {
+          --inside;
+          throw std::bad_alloc();
+        }
+        --inside;
+      };
+      EXPECT_THROW(workers.run(50, body), std::bad_alloc);
+      EXPECT_EQ(inside.load(), 0);
+      std::atomic<int64_t> sum{0};
+      workers.run(50, [&](int64_t chunk, int) { sum += chunk; });
+      ASSERT_EQ(sum.load(), 49 * 25);
+    }
+    // All of them throw, from within a run inside of a run too.
+    EXPECT_THROW(workers.run(20, [](int64_t, int) { throw std::length_error("too long"); }), std::length_error);
+    EXPECT_THROW(workers.run(20, [&](int64_t, int) { workers.run(3, [](int64_t, int) { throw std::bad_alloc(); }); }),
+                 std::bad_alloc);
+    int64_t chunks = 0;
+    workers.run(1, [&](int64_t, int) { ++chunks; });
+    EXPECT_EQ(chunks, 1);
   }
 }
 

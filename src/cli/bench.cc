@@ -265,6 +265,7 @@ Result<> bench(const BenchFlags& flags, const Version& version) {
                           .cuda_libs = flags.model.cuda_libs,
                           .dtype = flags.model.dtype,
                           .isa = flags.model.isa,
+                          .memory_limit = flags.model.memory_limit,
                           .json = flags.json});
   if (!flags.shapes.empty() || !flags.inputs.empty() || !flags.dims.empty() || !flags.first_calls.empty())
     return error(Code::kInvalid, "--shape, --dim, --input and --first-calls are for ONNX models");

@@ -17,6 +17,7 @@
 #include "base/utf8.h"
 #include "cli/flags.h"
 #include "formats/npy.h"
+#include "measure/processor_time.h"
 #include "measure/report.h"
 #include "measure/statistics.h"
 #include "ops/number.h"
@@ -118,7 +119,9 @@ std::string shape_text(const AnyValue& value) {
 }
 
 Result<NetworkSettings> network_settings(const NetworkFlags& flags) {
-  NetworkSettings settings{.threads = flags.threads, .skip_passes = split_names(flags.skip_passes)};
+  NetworkSettings settings{.threads = flags.threads,
+                           .skip_passes = split_names(flags.skip_passes),
+                           .memory_limit = static_cast<size_t>(flags.memory_limit)};
   ModelConfigFlags where;
   where.device = flags.device, where.cuda_libs = flags.cuda_libs;
   BOLIDE_TRY(const ModelOptions options, to_model_options(where));
@@ -180,10 +183,14 @@ Result<std::vector<AnyValue>> network_inputs(const NetworkSession& network, cons
   std::vector<std::string> shapes(ports.size());
   for (const std::string& flag : flags.shapes) {
     BOLIDE_TRY(const auto named, split_flag(network, flag, "shape"));
+    if (!shapes[named.first].empty())
+      return error(Code::kInvalid, fmt::format("--shape: {} is given twice", ports[named.first].name));
     shapes[named.first] = named.second;
   }
   for (const std::string& flag : flags.inputs) {
     BOLIDE_TRY(const auto named, split_flag(network, flag, "input"));
+    if (values[named.first].has_value())
+      return error(Code::kInvalid, fmt::format("--input: {} is given twice", ports[named.first].name));
     std::string note;
     BOLIDE_TRY(values[named.first], network_input(ports[named.first], named.second, flags.seed + named.first, &note));
     if (!note.empty())
@@ -253,16 +260,17 @@ Result<> bench_network(const NetworkFlags& flags) {
   BOLIDE_TRY(const std::vector<AnyValue> inputs, network_inputs(network, flags, true));
   constexpr int kRepeat = 50;
   const int repeat = flags.repeat > 0 ? flags.repeat : kRepeat;
-  std::vector<double> ms, device_ms;
+  std::vector<double> ms, cpu_ms, device_ms;
   double first_ms = 0;
   ProgressLine line;
   for (int i = -2; i < repeat; ++i) {
     line.show(i < 0 ? std::string("warming up") : fmt::format("{} of {} runs", i, repeat));
     const auto start = std::chrono::steady_clock::now();
+    const double cpu = process_cpu_seconds();
     BOLIDE_TRY(network.run(inputs));
     const double took = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
     if (i == -2) first_ms = took;
-    if (i >= 0) ms.push_back(took);
+    if (i >= 0) ms.push_back(took), cpu_ms.push_back((process_cpu_seconds() - cpu) * 1e3);
     if (const DeviceNetwork* gpu = network.on_gpu(); i >= 0 && gpu != nullptr)
       device_ms.push_back(gpu->device_seconds() * 1e3);
   }
@@ -280,6 +288,7 @@ Result<> bench_network(const NetworkFlags& flags) {
                         {"isa", to_string(network.device().isa)},
                         {"inputs", shapes},
                         {"latency_ms", {{"median", stat.median}, {"min", stat.min}, {"max", stat.max}, {"p99", p99}}},
+                        {"cpu_ms", {{"median", median(cpu_ms)}, {"min", quantile(cpu_ms, 0)}}},
                         {"first_ms", first_ms},
                         {"runs", repeat},
                         {"load_ms", network.load_ms()},

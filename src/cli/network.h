@@ -25,6 +25,7 @@ struct NetworkFlags {
   std::string device = "auto", cuda_libs = {};
   std::string dtype = "auto";  // auto, f32 or bf16: what products of f32 are multiplied in; GPUs: f16 too
   std::string isa = {};        // no instruction set above it; empty: the best there is
+  int64_t memory_limit = 0;    // bytes; 0: what the system has
   bool graph = false;          // inspect: what each pass does
   bool plan = false;           // inspect: what runs each node, of what it is made, and the memory
   bool json = false;

@@ -153,6 +153,21 @@ TEST_F(NetworkCommands, ASuiteWithLinksThatLeadNowhere) {
   EXPECT_NE(say({"conformance", folder_.path().string()}).err.find("has no cases"), std::string::npos);
 }
 
+TEST_F(NetworkCommands, WhatIsGivenTwiceOrUnknownIsRefused) {
+  refused({"bench", "--input", "input_ids=[[1]]", "--input", "input_ids=[[2]]"}, "--input: input_ids is given twice");
+  refused({"bench", "--shape", "input_ids=1x2", "--shape", "input_ids=1x3"}, "--shape: input_ids is given twice");
+  std::filesystem::create_directories(folder_.path() / "suite" / "case");
+  std::filesystem::copy_file(path_, folder_.path() / "suite" / "case" / "model.onnx");
+  const Said said = say({"conformance", (folder_.path() / "suite").string(), "--skip-passes", "zz"});
+  EXPECT_NE(said.err.find("--skip-passes: 'zz' is not a pass; there are "), std::string::npos) << said.err;
+}
+
+TEST_F(NetworkCommands, MemoryIsLimited) {
+  refused({"bench", "--dim", "sequence=300", "--memory-limit", "1MiB"}, "are beyond the limit of 1.00 MiB");
+  EXPECT_FALSE(json({"bench", "--dim", "sequence=9", "--repeat", "1", "--memory-limit", "64MiB"}).is_discarded());
+  refused({"bench", "--memory-limit", "many"}, "--memory-limit");
+}
+
 TEST_F(NetworkCommands, RefusalsNameTheFile) {
   refused({"run", "--input", "input_ids=[[1, 2]]", "--input", "attention_mask=[[1, 2, 3]]", "--input",
            "token_type_ids=[[1, 2]]"},

@@ -353,6 +353,7 @@ Result<> profile(const ProfileFlags& flags, bool by_given, bool repeat_given, co
                             .cuda_libs = flags.model.cuda_libs,
                             .dtype = flags.model.dtype,
                             .isa = flags.model.isa,
+                            .memory_limit = flags.model.memory_limit,
                             .json = flags.json});
   }
   if (!flags.shapes.empty() || !flags.inputs.empty() || !flags.dims.empty())

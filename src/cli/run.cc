@@ -317,6 +317,7 @@ Result<> run(const CLI::App& app, const RunFlags& flags) {
                         .cuda_libs = flags.model.cuda_libs,
                         .dtype = flags.model.dtype,
                         .isa = flags.model.isa,
+                        .memory_limit = flags.model.memory_limit,
                         .json = flags.json});
   if (app.count("--input") + app.count("--output") + app.count("--profile-shape") + app.count("--bucket") > 0)
     return error(Code::kInvalid,

@@ -243,6 +243,10 @@ Result<std::vector<ConformanceCase>> run_conformance(const fs::path& suite, cons
   if (all.empty())
     return error(Code::kNotFound,
                  fmt::format("{}: has no cases (NAME/model.onnx, or node/NAME/model.onnx)", suite.string()));
+  std::set<std::string> skipped = options.skip_passes;
+  skipped.erase("all");
+  Graph nothing;  // names are checked before the first case
+  BOLIDE_TRY(run_general_passes(nothing, {}, workers, skipped).context("--skip-passes"));
   BOLIDE_TRY(auto excluded, read_exclusions(options.exclusions));
   for (const auto& [name, why] : excluded)
     if (std::none_of(all.begin(), all.end(), [&](const Found& found) { return found.of.name == name; }))

@@ -141,9 +141,9 @@ Result<NetworkComparison> compare_networks(NetworkSession& network, NetworkSessi
     kept[there.name(node)] = {std::string(op_name(node.op)), {out.begin(), out.end()}, seconds, false};
   };
   const GeneralObserver keeper(keep);
-  BOLIDE_TRY(reference.run(reference_inputs).context("the reference"));
+  BOLIDE_TRY(reference.run(reference_inputs).context("the network to compare with"));
   auto start = Clock::now();
-  BOLIDE_TRY(const auto wanted, reference.run(reference_inputs, &keeper).context("the reference"));
+  BOLIDE_TRY(const auto wanted, reference.run(reference_inputs, &keeper).context("the network to compare with"));
   comparison.reference_ms = ms_since(start);
 
   Executions here;

@@ -79,8 +79,9 @@ Result<> read_sparse(Bytes message, int depth, OnnxSparseTensor& t) {
 
 Result<> read_dim(Bytes message, int depth, OnnxDim& dim) {
   return fields(message, depth, [&](const ProtoField& f) -> Result<> {
-    if (f.number == 1) dim.value = f.integer();
-    if (f.number == 2) dim.symbol = f.text();
+    // Some exporters leave a dim open with -1, or with a name that is none and stands for all that are open.
+    if (f.number == 1 && f.integer() >= 0) dim.value = f.integer();
+    if (f.number == 2 && f.text() != "?" && f.text() != "-1" && f.text() != "None") dim.symbol = f.text();
     return {};
   });
 }

@@ -107,7 +107,9 @@ Result<Tensor*> RunContext::make(size_t i, DType dtype, const Shape& shape) {
         return Tensor::make(dtype, shape, pool_);
     return Tensor::over(nullptr, memories_[i].data, dtype, shape);
   };
-  BOLIDE_TRY(Tensor made, make_tensor());
+  auto tensor = make_tensor();
+  if (!tensor) return std::move(tensor).error().context(fmt::format("output {}", i));
+  Tensor made = *std::move(tensor);
   if (i >= outputs_.size()) {
     dropped_.reserve(16);  // pointers stay
     BOLIDE_CHECK(dropped_.size() < 16, "outputs");

@@ -8,6 +8,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/log.h"
+#include "onnx/known_attributes.h"
 #include "ops/ops.h"
 
 namespace bolide {
@@ -19,6 +21,7 @@ constexpr int64_t kNodesMax = int64_t{1} << 20;  // after functions are expanded
 // call, and sparse ones with their zeros.
 constexpr uint64_t kNamesMax = uint64_t{1} << 28;
 constexpr uint64_t kExpandedMax = uint64_t{1} << 30;
+constexpr size_t kWarningsMax = 16;  // unknown attributes that are named
 
 using Opsets = std::map<std::string, int64_t, std::less<>>;
 
@@ -81,12 +84,29 @@ class Importer {
       program.outputs.push_back({std::string(output.name), output.type});
     }
     program.graph = std::move(frame.graph);
+    warn_of_unknown();
     return program.graph.verify();
   }
 
  private:
   static Error twice(std::string_view what, std::string_view name) {
     return error(Code::kInvalid, fmt::format("{} {:.200} is made twice", what, name));
+  }
+
+  // Odd exporters add attributes of their own, which change nothing; a misspelled one would. Each is named once.
+  void note_unknown(std::string_view domain, const OnnxNode& node, std::string_view attribute,
+                    const std::string& name) {
+    if (is_known_attribute(domain, node.op, attribute)) return;
+    if (unknown_.size() < kWarningsMax || unknown_.contains({node.op, attribute}))
+      ++unknown_.try_emplace({node.op, attribute}, name, 0).first->second.second;
+  }
+  void warn_of_unknown() const {
+    for (const auto& [what, where] : unknown_)
+      log::warning("an attribute that the operator does not have in any version is ignored: is it misspelled?",
+                   {{"attribute", what.second},
+                    {"operator", what.first},
+                    {"first_node", std::string_view(where.first)},
+                    {"nodes", where.second}});
   }
 
   Result<> read_functions() {
@@ -163,8 +183,8 @@ class Importer {
 
   Result<> import_nodes(const std::vector<OnnxNode>& nodes, Scope& scope, const Context& context) {
     if (context.depth > kCallsMax)
-      return error(Code::kInvalid,
-                   fmt::format("{}: more than {} functions or bodies inside of each other", context.prefix, kCallsMax));
+      return error(Code::kUnsupported,
+                   fmt::format("lies inside of more than {} functions and bodies (If, Loop, Scan)", kCallsMax));
     for (size_t i = 0; i < nodes.size(); ++i) {
       const OnnxNode& node = nodes[i];
       const std::string name =
@@ -242,6 +262,7 @@ class Importer {
       BOLIDE_TRY(Attributes::Any value,
                  value_of(attribute, context.in_function).context(fmt::format("attribute {:.100}", attribute.name)));
       if (kept->has(attribute.name)) return twice("attribute", attribute.name);
+      if (op.def->is_ours()) note_unknown(domain, node, attribute.name, name);
       kept->set(std::string(attribute.name), std::move(value));
     }
     op.attributes = std::move(kept);
@@ -375,6 +396,8 @@ class Importer {
   std::map<FunctionKey, const OnnxFunction*> functions_;
   std::vector<const OnnxFunction*> calls_;  // that are being expanded, inside of each other
   int64_t nodes_ = 0;
+  // Operator and attribute > the first node that has it, and how many there are.
+  std::map<std::pair<std::string_view, std::string_view>, std::pair<std::string, int64_t>> unknown_;
   uint64_t name_bytes_ = 0, expanded_ = 0;
   bool is_named_ = false;  // the error that is on its way out names its node
 };

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/log.h"
 #include "formats/proto_write.h"
 
 namespace bolide {
@@ -153,6 +154,34 @@ TEST(ImportOnnx, SparseTensorsThatAreHugeWhenDenseAreRefused) {
   ProtoWriter with = graph({{"Relu", "s", "y", "", "", ""}});
   with.message(15, sparse);
   expect_refused(import(with), "sparse tensor s: needs 17179869184 bytes");
+}
+
+// The warnings while it lives, a line each.
+class Warnings : public log::Sink {
+ public:
+  Warnings() { log::set_sink(this, log::Level::kWarning); }
+  ~Warnings() override { log::set_sink(nullptr, log::Level::kWarning); }
+  void write(const log::Record& record) override { lines.push_back(to_line(record, log::LineFormat::kKeyValue)); }
+  std::vector<std::string> lines;
+};
+
+TEST(ImportOnnx, UnknownAttributesAreNamedOnce) {
+  const auto attribute = [](std::string_view name) {
+    ProtoWriter to;
+    to.text(1, name);
+    to.integer(3, 1);
+    to.integer(20, 2);
+    return to.bytes();
+  };
+  Warnings warnings;
+  const auto leaky = [&](std::string in, std::string out, std::string_view name) {
+    return Call{"LeakyRelu", std::move(in), std::move(out), "", "", attribute(name)};
+  };
+  ASSERT_TRUE(import(graph({leaky("x", "a", "alfa"), leaky("a", "b", "alfa"), leaky("b", "y", "consumed_inputs")})));
+  ASSERT_EQ(warnings.lines.size(), 1u);
+  EXPECT_NE(warnings.lines[0].find("attribute=alfa operator=LeakyRelu first_node=LeakyRelu_0 nodes=2"),
+            std::string::npos)
+      << warnings.lines[0];
 }
 
 }  // namespace

@@ -67,17 +67,21 @@ class PreparedConv final : public PreparedOp {
     return isa_ == Isa::kAvx512 ? "igemm_f32_avx512" : "igemm_f32_avx2";
   }
   size_t bytes() const override { return weights_.bytes() + bias_.bytes(); }
+  bool holds(size_t input) const override { return input == 1; }
 
   Result<bool> run(RunContext& c) const override {
     const Tensor* given[kInputs] = {};
     for (size_t i = 0; i < std::min(kInputs, c.inputs()); ++i) {
+      if (holds(i)) continue;
       BOLIDE_TRY(given[i], c.tensor_if(i));
     }
     const Tensor *x = given[0], *z = given[3];
-    if (x == nullptr || x->dtype() != DType::kF32 || x->rank() != w_shape_.rank) return false;
-    if (z != nullptr && z->dtype() != DType::kF32) return false;
+    if (x == nullptr || x->dtype() != DType::kF32 || x->rank() != w_shape_.rank)
+      return error(Code::kInvalid,
+                   fmt::format("X is {}, W f32{}", x == nullptr ? "missing" : described(*x), to_string(w_shape_)));
+    if (z != nullptr && z->dtype() != DType::kF32) return error(Code::kInvalid, "Z is " + described(*z));
     const Tensor* const b = bias_ ? &bias_ : given[2];
-    if (b != nullptr && b->dtype() != DType::kF32) return false;
+    if (b != nullptr && b->dtype() != DType::kF32) return error(Code::kInvalid, "B is " + described(*b));
     const Tensor first = channels_last_ ? as_channels_first(*x) : *x;
     const Tensor w = Tensor::over(nullptr, nullptr, DType::kF32, w_shape_);
     BOLIDE_TRY(const Convolution convolution, read_convolution(c, first, w, b));
@@ -85,7 +89,8 @@ class PreparedConv final : public PreparedOp {
     for (int i = 2; i < convolution.shape.rank; ++i) last.dims[static_cast<size_t>(last.rank++)] = convolution.shape[i];
     last.dims[static_cast<size_t>(last.rank++)] = convolution.shape[1];
     const Shape& shape = channels_last_ ? last : convolution.shape;
-    if (z != nullptr && z->shape() != shape) return false;
+    if (z != nullptr && z->shape() != shape)
+      return error(Code::kInvalid, fmt::format("Z is {}, expected {}", described(*z), to_string(shape)));
     BOLIDE_TRY(Tensor * y, c.make(0, DType::kF32, shape));
     if (y->elements() == 0) return true;
     if (channels_last_) {
@@ -102,6 +107,9 @@ class PreparedConv final : public PreparedOp {
   }
 
  private:
+  static std::string described(const Tensor& t) {
+    return fmt::format("{}{}", to_string(t.dtype()), to_string(t.shape()));
+  }
   static const float* data_of(const Tensor* t) { return t == nullptr ? nullptr : t->as<float>().data(); }
 
   void compute(RunContext& c, const Convolution& convolution, const float* x, const float* bias, const float* z,

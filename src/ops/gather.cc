@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/memory.h"
 #include "ops/moves.h"
 #include "ops/number.h"
 #include "ops/ops.h"
@@ -103,20 +104,18 @@ Result<> run_gather_nd(RunContext& c) {
 
 Result<> run_non_zero(RunContext& c) {
   BOLIDE_TRY(const Tensor* x, c.tensor(0));
-  std::vector<int64_t> found;
-  BOLIDE_TRY(dispatch(kNumbers + Types<Bool>{}, x->dtype(), "X", [&]<class T>() -> Result<> {
+  return dispatch(kNumbers + Types<Bool>{}, x->dtype(), "X", [&]<class T>() -> Result<> {
     const auto from = x->as<T>();
-    for (size_t i = 0; i < from.size(); ++i)
-      if (widen(from[i]) != Wide<T>{0}) found.push_back(static_cast<int64_t>(i));
+    const auto is_found = [](T value) { return widen(value) != Wide<T>{0}; };
+    const int64_t count = std::count_if(from.begin(), from.end(), is_found);
+    BOLIDE_TRY(Tensor * y, c.make(0, DType::kI64, {x->rank(), count}));
+    const Strides strides = strides_of(x->shape());
+    int64_t* to = y->mutate<int64_t>().data();
+    for (int d = 0; d < x->rank(); ++d)
+      for (size_t i = 0; i < from.size(); ++i)
+        if (is_found(from[i])) *to++ = static_cast<int64_t>(i) / strides[static_cast<size_t>(d)] % x->dim(d);
     return {};
-  }));
-  const auto count = static_cast<int64_t>(found.size());
-  BOLIDE_TRY(Tensor * y, c.make(0, DType::kI64, {x->rank(), count}));
-  const Strides strides = strides_of(x->shape());
-  int64_t* to = y->mutate<int64_t>().data();
-  for (int d = 0; d < x->rank(); ++d)
-    for (const int64_t at : found) *to++ = at / strides[static_cast<size_t>(d)] % x->dim(d);
-  return {};
+  });
 }
 
 Result<> run_compress(RunContext& c) {
@@ -132,6 +131,7 @@ Result<> run_compress(RunContext& c) {
   }
   if (condition->dtype() != DType::kBool || condition->rank() != 1)
     return error(Code::kInvalid, "condition is no vector of bool");
+  BOLIDE_TRY(expect_memory(condition->elements(), 2 * sizeof(int64_t)));
   std::vector<int64_t> kept;
   for (int64_t i = 0; i < condition->elements(); ++i)
     if (condition->as<uint8_t>()[static_cast<size_t>(i)] != 0) kept.push_back(i);

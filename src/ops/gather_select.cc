@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/memory.h"
 #include "ops/gather.h"
 #include "ops/moves.h"
 #include "ops/number.h"
@@ -70,6 +71,8 @@ Result<> run_unique(RunContext& c) {
   for (int d = 0; d < x.rank(); ++d) back.push_back(d < axis ? d + 1 : d == axis ? 0 : d);
   BOLIDE_TRY(const Tensor items, transposed(x, to_front, c.pool()));
   const int64_t count = items.dim(0), run = items.elements() == 0 ? 0 : items.elements() / count;
+  constexpr size_t kLists = 8;  // of as many numbers as there may be groups
+  BOLIDE_TRY(expect_memory(count, kLists * sizeof(int64_t)));
   BOLIDE_TRY(const Groups groups, groups_of(items, count, run));
 
   // Groups in their order, each with the place of its first item.
@@ -92,19 +95,22 @@ Result<> run_unique(RunContext& c) {
   Shape shape = items.shape();
   shape[0] = static_cast<int64_t>(firsts.size());
   BOLIDE_TRY(Tensor kept, c.scratch(x.dtype(), shape));
-  std::vector<int64_t> first_list, count_list, inverse(group_of.size());
+  const auto numbers = [&](size_t output, size_t elements) -> Result<std::span<int64_t>> {
+    BOLIDE_TRY(Tensor * made, c.make(output, DType::kI64, {static_cast<int64_t>(elements)}));
+    return made->mutate<int64_t>();
+  };
+  BOLIDE_TRY(const auto first_list, numbers(1, rank.size()));
+  BOLIDE_TRY(const auto inverse, numbers(2, group_of.size()));
+  BOLIDE_TRY(const auto count_list, numbers(3, rank.size()));
   for (size_t i = 0; i < rank.size(); ++i) {
     const auto group = static_cast<size_t>(rank[i]);
     copy_block(items, firsts[group] * run, kept, static_cast<int64_t>(i) * run, run);
-    first_list.push_back(firsts[group]);
-    count_list.push_back(counts[group]);
+    first_list[i] = firsts[group];
+    count_list[i] = counts[group];
   }
   for (size_t i = 0; i < inverse.size(); ++i) inverse[i] = place[static_cast<size_t>(group_of[i])];
   BOLIDE_TRY(Tensor y, transposed(kept, back, c.pool()));
   c.set(0, std::move(y));
-  c.set(1, Tensor::vector<int64_t>(DType::kI64, first_list));
-  c.set(2, Tensor::vector<int64_t>(DType::kI64, inverse));
-  c.set(3, Tensor::vector<int64_t>(DType::kI64, count_list));
   return {};
 }
 
@@ -125,6 +131,7 @@ Result<> run_top_k(RunContext& c) {
   BOLIDE_TRY(Tensor * indices, c.make(1, DType::kI64, shape));
   if (values->elements() == 0) return {};
   const Around n = around(shape, axis);
+  BOLIDE_TRY(expect_memory(dim, sizeof(int64_t)));
   return dispatch(kNumbers, x->dtype(), "X", [&]<class T>() -> Result<> {
     std::vector<int64_t> order(static_cast<size_t>(dim));
     for (int64_t i = 0; i < n.before; ++i)

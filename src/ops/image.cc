@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/memory.h"
 #include "formats/image.h"
 #include "ops/moves.h"
 #include "ops/ops.h"
@@ -52,6 +53,7 @@ Result<> run_non_max_suppression(RunContext& c) {
   BOLIDE_TRY(const std::vector<double> values, doubles_of(*scores));
   const auto most = static_cast<size_t>(given.empty() ? 0 : std::max<int64_t>(given[0], 0));
   const int64_t batches = scores->dim(0), classes = scores->dim(1), count = boxes->dim(1);
+  BOLIDE_TRY(expect_memory(count, 2 * (sizeof(int64_t) + sizeof(Box))));
   std::vector<int64_t> selected;
   for (int64_t batch = 0; batch < batches && most > 0; ++batch)
     for (int64_t one = 0; one < classes && count > 0; ++one) {
@@ -73,7 +75,8 @@ Result<> run_non_max_suppression(RunContext& c) {
         selected.insert(selected.end(), {batch, one, i});
       }
     }
-  c.set(0, Tensor::vector<int64_t>(DType::kI64, selected).reshaped({static_cast<int64_t>(selected.size()) / 3, 3}));
+  BOLIDE_TRY(Tensor * y, c.make(0, DType::kI64, {static_cast<int64_t>(selected.size()) / 3, 3}));
+  std::copy(selected.begin(), selected.end(), y->mutate<int64_t>().begin());
   return {};
 }
 

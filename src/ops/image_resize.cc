@@ -5,6 +5,7 @@
 #include <numeric>
 #include <optional>
 
+#include "base/memory.h"
 #include "ops/image.h"
 #include "ops/moves.h"
 #include "ops/number.h"
@@ -174,7 +175,10 @@ Result<> resize(RunContext& c, const Tensor& x, const Options& o, const std::vec
   }
   BOLIDE_TRY(Tensor * y, c.make(0, x.dtype(), shape));
   if (y->elements() == 0) return {};
+  int64_t places = 0;  // of lists that long axes have
+  for (const int64_t dim : shape.span()) places += dim;
   if (o.filter == Filter::kNearest) {
+    BOLIDE_TRY(expect_memory(places, sizeof(int64_t)));
     std::vector<std::vector<int64_t>> maps(static_cast<size_t>(x.rank()));
     for (int d = 0; d < x.rank(); ++d) {
       maps[static_cast<size_t>(d)].resize(static_cast<size_t>(shape[d]));
@@ -196,7 +200,10 @@ Result<> resize(RunContext& c, const Tensor& x, const Options& o, const std::vec
   }
   return dispatch(kNumbers, x.dtype(), "X", [&]<class T>() -> Result<> {
     using W = std::conditional_t<(sizeof(T) > 2 && !std::is_same_v<T, float>), double, float>;
+    // What is resized along one axis after the other, and places and weights along one.
+    BOLIDE_TRY(expect_memory(x.elements() + y->elements() + 4 * places, sizeof(W)));
     std::vector<W> data;
+    data.reserve(static_cast<size_t>(x.elements()));
     for (const T value : x.as<T>()) data.push_back(static_cast<W>(widen(value)));
     Shape now = x.shape();
     for (const AxisPlan& p : plans) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/memory.h"
 #include "ops/layout.h"
 #include "ops/moves.h"
 #include "ops/number.h"
@@ -11,6 +12,13 @@ namespace bolide::layout {
 namespace {
 
 using Maps = std::vector<std::vector<int64_t>>;
+
+// Maps of a result of this shape grow with it: a long axis has a list of as many places.
+Result<> expect_maps(const Shape& shape) {
+  int64_t places = 0;
+  for (const int64_t dim : shape.span()) places += dim;  // which a tensor has been made of
+  return expect_memory(places, sizeof(int64_t));
+}
 
 // maps[axis] of `to` where nothing happens along an axis.
 Maps same_maps(const Shape& shape) {
@@ -173,8 +181,10 @@ Result<> run_pad(RunContext& c) {
   }
   BOLIDE_TRY(Tensor * y, c.make(0, x->dtype(), shape));
   if (y->elements() == 0) return {};
+  BOLIDE_TRY(expect_maps(shape));
   Maps maps(static_cast<size_t>(rank));
   for (int d = 0; d < rank; ++d) {
+    maps[static_cast<size_t>(d)].reserve(static_cast<size_t>(shape[d]));
     const int64_t dim = x->dim(d);
     for (int64_t i = 0; i < shape[d]; ++i) {
       int64_t at = i - before[static_cast<size_t>(d)];
@@ -206,9 +216,10 @@ Result<> tile(RunContext& c, const Tensor& x, std::span<const int64_t> repeats) 
       return error(Code::kInvalid, fmt::format("{} repeats of axis {}", repeats[static_cast<size_t>(d)], d));
   BOLIDE_TRY(Tensor * y, c.make(0, x.dtype(), shape));
   if (y->elements() == 0) return {};
-  Maps maps(static_cast<size_t>(x.rank()));
+  BOLIDE_TRY(expect_maps(shape));
+  Maps maps = same_maps(shape);
   for (int d = 0; d < x.rank(); ++d)
-    for (int64_t i = 0; i < shape[d]; ++i) maps[static_cast<size_t>(d)].push_back(i % x.dim(d));
+    for (int64_t& at : maps[static_cast<size_t>(d)]) at %= x.dim(d);
   return copy_mapped(x, maps, nullptr, *y);
 }
 
@@ -317,6 +328,7 @@ Result<> run_center_crop_pad(RunContext& c) {
   for (size_t i = 0; i < axes.size(); ++i) shape[axes[i]] = wanted[i];
   BOLIDE_TRY(Tensor * y, c.make(0, x->dtype(), shape));
   if (y->elements() == 0) return {};
+  BOLIDE_TRY(expect_maps(shape));
   Maps maps = same_maps(shape);
   for (size_t i = 0; i < axes.size(); ++i) {
     const int64_t from = x->dim(axes[i]), to = wanted[i];

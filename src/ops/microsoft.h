@@ -11,6 +11,9 @@ Result<> run_multi_head_attention(RunContext& c);
 Result<> run_microsoft_rotary_embedding(RunContext& c);
 // microsoft_group_attention.cc
 Result<> run_group_query_attention(RunContext& c);
+// microsoft_recurrent.cc
+Result<> run_dynamic_quantize_lstm(RunContext& c);
+Result<std::unique_ptr<PreparedOp>> prepare_dynamic_quantize_lstm(const PrepareContext& context);
 // microsoft_quantised.cc
 Result<> run_matmul_nbits(RunContext& c);
 Result<> run_dynamic_quantize_matmul(RunContext& c);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/memory.h"
 #include "ops/number.h"
 
 namespace bolide {
@@ -184,6 +185,7 @@ Result<Tensor> stacked(std::span<const Tensor* const> parts, int64_t axis, Tenso
 }
 
 Result<std::vector<double>> doubles_of(const Tensor& tensor) {
+  BOLIDE_TRY(expect_memory(tensor.elements(), sizeof(double)));
   std::vector<double> list(static_cast<size_t>(tensor.elements()));
   BOLIDE_TRY(dispatch(kNumbers + Types<Bool>{}, tensor.dtype(), "a tensor", [&]<class T>() -> Result<> {
     const auto from = tensor.as<T>();

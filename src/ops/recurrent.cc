@@ -222,8 +222,18 @@ Result<> run_rnn(RunContext& c) {
   });
 }
 
+}  // namespace
+
+void round_to_u8(std::span<float> values) {
+  float least = 0, most = 0;
+  for (const float value : values) least = std::min(least, value), most = std::max(most, value);
+  const float scale = most == least ? 1 : (most - least) / 255;
+  const float zero = std::nearbyint(std::clamp(-least / scale, 0.0F, 255.0F));
+  for (float& value : values) value = (std::clamp(std::nearbyint(value / scale) + zero, 0.0F, 255.0F) - zero) * scale;
+}
+
 // Gates in the order i, o, f, c; peepholes i, o, f.
-Result<> run_lstm(RunContext& c) {
+Result<> run_lstm(RunContext& c, bool rounds_state) {
   BOLIDE_TRY(const Recurrence r, Recurrence::read(c, 4, {"Sigmoid", "Tanh", "Tanh"}));
   BOLIDE_TRY(const Tensor* x, c.tensor(0));
   BOLIDE_TRY(const int64_t coupled, c.attributes().integer("input_forget", 0));
@@ -233,10 +243,12 @@ Result<> run_lstm(RunContext& c) {
     BOLIDE_TRY(const Tensor weights, widened_if<T>(c, 2));
     BOLIDE_TRY(const Tensor bias, widened_if<T>(c, 3));
     BOLIDE_TRY(const Tensor peephole, widened_if<T>(c, 7));
-    std::vector<T> products;
+    std::vector<T> products, rounded;
     return run_over_time<T>(c, r, 2, [&](Cell<T>& cell) {
       const int64_t d = cell.direction;
-      recur(c, r, weights, d, 0, 4 * r.H, cell.h, products);
+      if constexpr (std::is_same_v<T, float>)
+        if (rounds_state) rounded = cell.h, round_to_u8(rounded);
+      recur(c, r, weights, d, 0, 4 * r.H, rounds_state ? rounded : cell.h, products);
       const Activation* f = r.activations.data() + d * 3;
       each_unit(r, cell, [&](int64_t s, int64_t j) {
         const auto at = static_cast<size_t>(s * r.H + j);
@@ -260,6 +272,10 @@ Result<> run_lstm(RunContext& c) {
     });
   });
 }
+
+namespace {
+
+Result<> run_plain_lstm(RunContext& c) { return run_lstm(c, false); }
 
 // Gates in the order z, r, h.
 Result<> run_gru(RunContext& c) {
@@ -301,7 +317,7 @@ Result<> run_gru(RunContext& c) {
 
 constexpr OpDef kOps[] = {
     {"", "RNN", 1, run_rnn},
-    {.domain = "", .name = "LSTM", .run = run_lstm, .prepare = prepare_lstm},
+    {.domain = "", .name = "LSTM", .run = run_plain_lstm, .prepare = prepare_lstm},
     {.domain = "", .name = "GRU", .run = run_gru, .prepare = prepare_gru},
 };
 

@@ -51,6 +51,11 @@ struct Recurrence {
   Shape state_shape() const;
 };
 
+// LSTM. `rounds_state`: what R multiplies is rounded to u8 first (round_to_u8), at every step.
+Result<> run_lstm(RunContext& c, bool rounds_state);
+// Values to the nearest that u8 codes over their range can say (DynamicQuantizeLinear).
+void round_to_u8(std::span<float> values);
+
 // One step of a cell for all sequences: from the products of the inputs [S, gates * H] (with no bias) and the states
 // of before, the states h (and c) [S, H] of after. A sequence that has ended keeps its state.
 template <class T>

@@ -5,6 +5,7 @@
 #include <limits>
 #include <vector>
 
+#include "base/memory.h"
 #include "ops/cast.h"
 #include "ops/elementwise.h"
 #include "ops/ops.h"
@@ -156,6 +157,7 @@ Result<Tensor> reduce_as(RunContext& c, const Tensor& x, const Plan& plan, const
                   : r.fold == Fold::kProduct ? A(1)
                   : r.fold == Fold::kMax     ? least
                                              : largest;
+  BOLIDE_TRY(expect_memory(out.elements(), (r.map == Map::kExp ? 2 : 1) * sizeof(A)));
   std::vector<A> to(static_cast<size_t>(out.elements()), empty), most;
   if (r.map == Map::kExp) {
     most.assign(to.size(), least);

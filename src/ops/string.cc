@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/memory.h"
 #include "ops/moves.h"
 #include "ops/ops.h"
 #include "ops/string_parts.h"
@@ -25,10 +26,15 @@ Result<> run_concat(RunContext& c) {
   BOLIDE_TRY(Tensor * y, c.make(0, DType::kString, shape));
   const auto from_a = a->as<std::string>(), from_b = b->as<std::string>();
   const auto to = y->mutate<std::string>();
-  for_each_offset(shape, broadcast_strides(a->shape(), shape), broadcast_strides(b->shape(), shape),
-                  [&](int64_t i, int64_t at_a, int64_t at_b) {
-                    to[static_cast<size_t>(i)] = from_a[static_cast<size_t>(at_a)] + from_b[static_cast<size_t>(at_b)];
-                  });
+  const Strides strides_a = broadcast_strides(a->shape(), shape), strides_b = broadcast_strides(b->shape(), shape);
+  size_t bytes = 0;  // a few concatenations of a text with itself are enough to fill any memory
+  for_each_offset(shape, strides_a, strides_b, [&](int64_t, int64_t at_a, int64_t at_b) {
+    bytes += from_a[static_cast<size_t>(at_a)].size() + from_b[static_cast<size_t>(at_b)].size();
+  });
+  BOLIDE_TRY(expect_memory(static_cast<int64_t>(bytes), 1));
+  for_each_offset(shape, strides_a, strides_b, [&](int64_t i, int64_t at_a, int64_t at_b) {
+    to[static_cast<size_t>(i)] = from_a[static_cast<size_t>(at_a)] + from_b[static_cast<size_t>(at_b)];
+  });
   return {};
 }
 

@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "base/file.h"
+#include "base/memory.h"
 
 namespace bolide {
 
@@ -154,11 +155,13 @@ struct Interpreter::Program {
   }
 
   static Result<> run_step(const Step& step, RunContext& context) {
-    if (step.prepared != nullptr) {
-      BOLIDE_TRY(const bool ran, step.prepared->run(context));
-      if (ran) return {};
-    }
-    return step.op->def->run(context);
+    return catching_bad_alloc([&]() -> Result<> {
+      if (step.prepared != nullptr) {
+        BOLIDE_TRY(const bool ran, step.prepared->run(context));
+        if (ran) return {};
+      }
+      return step.op->def->run(context);
+    });
   }
 
   static std::string named(const Node& node, const Generic& op) {

@@ -1,11 +1,14 @@
 // What becomes of constants that prepared nodes hold, and of those that bodies capture.
 #include "plan/interpreter.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <new>
 
 #include "ops/ops.h"
+#include "tensor/caching_pool.h"
 
 namespace bolide {
 namespace {
@@ -89,6 +92,75 @@ TEST_F(InterpreterTest, ConstantsThatBodiesCaptureArePackedThere) {
   float sum = 0;
   for (int k = 0; k < 5; ++k) sum += 0.25f * static_cast<float>(k + 1) * 0.25f * static_cast<float>(4 * k + 1);
   EXPECT_NEAR(got[0].tensor()->as<float>()[0], sum, 1e-4);
+}
+
+Tensor numbers(std::initializer_list<int64_t> list) {
+  return Tensor::vector<int64_t>(DType::kI64, std::span(list.begin(), list.size()));
+}
+
+// Small inputs that ask for much: all are refused before anything is allocated, by the node's name and the output.
+TEST_F(InterpreterTest, WhatIsLargerThanTheLimitIsRefused) {
+  struct Case {
+    const char* op;
+    std::vector<AnyValue> inputs;
+    const char* says;
+  };
+  constexpr int64_t kLong = 1 << 26;
+  Tensor scales = Tensor::vector<float>(DType::kF32, std::vector<float>{float{kLong}});
+  const std::vector<Case> cases = {
+      {"ConstantOfShape", {numbers({kLong, 80})}, "output 0: f32[67108864, 80]: 20.00 GiB more"},
+      {"Expand", {ramp({1}), numbers({kLong, 80})}, "20.00 GiB more"},
+      {"Tile", {ramp({2, 2}), numbers({1 << 13, 1 << 13})}, "output 0: f32[16384, 16384]: 1.00 GiB more"},
+      {"Resize", {ramp({2}), AnyValue(), AnyValue(scales)}, "output 0: f32[134217728]"},
+      {"Range", {numbers({0}).reshaped({}), numbers({kLong}).reshaped({}), numbers({1}).reshaped({})}, "i64[67108864]"},
+      {"Pad", {ramp({2}), numbers({kLong, kLong})}, "output 0: f32[134217730]"},
+      {"OneHot", {numbers({1, 2, 3}), numbers({kLong}), ramp({2})}, "f32[3, 67108864]"},
+      {"CenterCropPad", {ramp({1}), numbers({kLong})}, "f32[67108864]"},
+  };
+  for (const Case& one : cases) {
+    for (const bool prepare : {false, true}) {
+      Graph graph;
+      std::vector<ValueId> in;
+      std::vector<AnyValue> given;
+      for (const AnyValue& value : one.inputs) {
+        in.push_back(value.has_value() ? graph.add_input("x", {}) : kNoValue);
+        if (value.has_value()) given.push_back(value);
+      }
+      graph.add_output("y", add(graph, one.op, in));
+      const auto interpreter = Interpreter::make(graph, prepare ? &settings : nullptr);
+      ASSERT_TRUE(interpreter);
+      CachingPool pool;
+      pool.set_limit(100 << 20);
+      const auto results = interpreter->run(given, workers, pool);
+      ASSERT_FALSE(results) << one.op;
+      EXPECT_EQ(results.error().code, Code::kOutOfMemory) << results.error().text;
+      EXPECT_TRUE(results.error().text.starts_with(fmt::format("node {0} ({0}): ", one.op))) << results.error().text;
+      EXPECT_NE(results.error().text.find(one.says), std::string::npos) << results.error().text;
+      EXPECT_EQ(pool.bytes_in_use(), 0u);
+    }
+  }
+}
+
+TEST_F(InterpreterTest, WhatAKernelThrowsForWantOfMemoryIsAnError) {
+  const auto throws = [](RunContext& c) -> Result<> {
+    c.workers().run(8, [](int64_t chunk, int) {
+      if (chunk == 5) throw std::bad_alloc();
+    });
+    return {};
+  };
+  const OpDef row{.domain = "own", .name = "Throws", .run = throws};
+  Graph graph;
+  const ValueId x = graph.add_input("x", {});
+  const Generic op{&row, 1, std::make_shared<Attributes>()};
+  graph.add_output("y", graph.node(graph.add_general(op, {x}, 1, "greedy", {})).out[0]);
+  const auto interpreter = Interpreter::make(graph);
+  ASSERT_TRUE(interpreter);
+  for (int i = 0; i < 3; ++i) {
+    const auto results = interpreter->run({AnyValue(ramp({1}))}, workers);
+    ASSERT_FALSE(results);
+    EXPECT_EQ(results.error().code, Code::kOutOfMemory);
+    EXPECT_TRUE(results.error().text.starts_with("node greedy (Throws): no memory")) << results.error().text;
+  }
 }
 
 }  // namespace

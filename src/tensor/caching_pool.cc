@@ -8,9 +8,11 @@
 #include <list>
 #include <map>
 #include <mutex>
-#include <new>
+#include <vector>
 
 #include "base/bytes.h"
+#include "base/memory.h"
+#include "tensor/pages.h"
 
 namespace bolide {
 namespace {
@@ -38,12 +40,12 @@ struct CachingPool::State {
   std::mutex mutex;
   std::list<Slab> slabs;
   size_t in_use = 0, reserved = 0, in_use_max = 0;
+  size_t limit = 0;    // of reserved; 0: none
+  size_t unasked = 0;  // bytes that slabs were given since the system was asked what it has
   Fresh fresh;
 
-  static void release(std::byte* data) { ::operator delete(data, std::align_val_t{kLargePage}); }
-
   ~State() {
-    for (const Slab& slab : slabs) release(slab.data);
+    for (const Slab& slab : slabs) unmap_pages(slab.data, slab.size);
   }
 
   // The smallest free part that has room; null: there is none.
@@ -62,13 +64,59 @@ struct CachingPool::State {
     return best->data + offset;
   }
 
-  bool grow(size_t size) {
+  // What slabs have that was never written: the system counts it as available still.
+  size_t untouched() const {
+    constexpr size_t kPage = 4096, kSmallest = 16 << 20;  // of slabs that are looked at
+    size_t bytes = 0;
+    std::vector<unsigned char> pages;
+    for (const Slab& slab : slabs) {
+      if (slab.size < kSmallest) continue;
+      pages.assign(slab.size / kPage, 0);
+      if (::mincore(slab.data, slab.size, pages.data()) != 0) continue;
+      bytes +=
+          kPage * static_cast<size_t>(std::count_if(pages.begin(), pages.end(), [](auto in) { return !(in & 1); }));
+    }
+    return bytes;
+  }
+
+  // kOutOfMemory: so many bytes more are beyond the limit, or are not to be had.
+  Result<> expect(size_t bytes) {
+    if (limit > 0 && bytes > limit - std::min(limit, reserved))
+      return error(Code::kOutOfMemory, fmt::format("{} more are beyond the limit of {}, of which {} are in use",
+                                                   size_text(bytes), size_text(limit), size_text(in_use)));
+    unasked += bytes;
+    if (unasked < kMemoryAskedFrom) return {};
+    BOLIDE_TRY(expect_memory(std::max(bytes, kMemoryAskedFrom) + untouched()));
+    unasked = 0;
+    return {};
+  }
+
+  // Slabs that nobody uses; they are to be released outside of the lock.
+  std::list<Slab> take_unused() {
+    std::list<Slab> unused;
+    for (auto it = slabs.begin(); it != slabs.end();) {
+      const auto here = it++;
+      if (here->used > 0) continue;
+      reserved -= here->size;
+      unused.splice(unused.end(), slabs, here);
+    }
+    return unused;
+  }
+
+  Result<> grow(size_t size) {
     const auto start = std::chrono::steady_clock::now();
-    const size_t usual = std::clamp(round_up(reserved, kLargePage), kLargePage, kSlab);
+    const size_t usual = std::clamp(round_up(reserved, kLargePage), kLargePage, kSlab),
+                 least = round_up(size, kLargePage);
     Slab slab;
-    slab.size = std::max(round_up(size, kLargePage), usual);
-    slab.data = static_cast<std::byte*>(::operator new(slab.size, std::align_val_t{kLargePage}, std::nothrow));
-    if (slab.data == nullptr) return false;
+    slab.size = std::max(least, usual);
+    if (!expect(slab.size)) {  // without what is kept for the next run, and what tensors to come might use
+      for (const Slab& one : take_unused()) unmap_pages(one.data, one.size);
+      slab.size = least;
+      BOLIDE_TRY(expect(slab.size));
+    }
+    slab.data = map_pages(slab.size, kLargePage);
+    if (slab.data == nullptr)
+      return error(Code::kOutOfMemory, fmt::format("no memory for {}{}", size_text(size), address_limit_note()));
     // A refusal only costs speed. The first slab has small pages: small networks need few.
     if (slab.size > kLargePage || !slabs.empty()) ::madvise(slab.data, slab.size, MADV_HUGEPAGE);
     slab.free.emplace(0, slab.size);
@@ -76,7 +124,7 @@ struct CachingPool::State {
     ++fresh.count, fresh.bytes += slab.size;
     slabs.push_back(std::move(slab));
     fresh.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    return true;
+    return {};
   }
 
   void give(std::byte* data, size_t size, Slab* slab) {
@@ -104,28 +152,31 @@ struct CachingPool::State {
         unwanted.splice(unwanted.end(), slabs, here);
       }
     }
-    for (const Slab& one : unwanted) release(one.data);
+    for (const Slab& one : unwanted) unmap_pages(one.data, one.size);
   }
 };
 
 CachingPool::CachingPool(bool keeps) : state_(std::make_shared<State>()) { state_->keeps = keeps; }
 
 Result<std::shared_ptr<std::byte>> CachingPool::take(size_t bytes) {
-  const auto refuse = [&] {
-    return error(Code::kOutOfMemory, fmt::format("no memory for a tensor of {} bytes", bytes));
-  };
-  if (bytes > Tensor::kBytesMax / 2) return refuse();  // no machine has it, and some allocators abort
+  if (bytes > Tensor::kBytesMax / 2)  // some allocators abort
+    return error(Code::kOutOfMemory, fmt::format("no machine has {}", size_text(bytes)));
   const size_t size = padded(bytes);
   State::Slab* slab = nullptr;
   const std::lock_guard lock(state_->mutex);
   std::byte* data = state_->cut(size, &slab);
   if (data == nullptr) {
-    if (!state_->grow(size)) return refuse();
+    BOLIDE_TRY(state_->grow(size));
     data = state_->cut(size, &slab);
   }
   state_->in_use += size;
   state_->in_use_max = std::max(state_->in_use_max, state_->in_use);
   return std::shared_ptr<std::byte>(data, [state = state_, size, slab](std::byte* p) { state->give(p, size, slab); });
+}
+
+void CachingPool::set_limit(size_t bytes) {
+  const std::lock_guard lock(state_->mutex);
+  state_->limit = bytes;
 }
 
 CachingPool::Fresh CachingPool::fresh() const {

@@ -17,6 +17,9 @@ class CachingPool final : public TensorPool {
   explicit CachingPool(bool keeps = true);
   Result<std::shared_ptr<std::byte>> take(size_t bytes) override;
 
+  // At most so many bytes are asked of the system; 0: what it says that it has.
+  void set_limit(size_t bytes);
+
   size_t bytes_in_use() const;
   size_t bytes_kept() const;  // free ones
   size_t bytes_in_use_max() const;

@@ -6,6 +6,8 @@
 #include <random>
 #include <thread>
 
+#include "base/memory.h"
+
 namespace bolide {
 namespace {
 
@@ -92,6 +94,44 @@ TEST(CachingPool, AbsurdSizesAreRefused) {
   CachingPool pool;
   EXPECT_FALSE(pool.take(SIZE_MAX));
   EXPECT_FALSE(pool.take(SIZE_MAX / 4));
+}
+
+TEST(CachingPool, WhatIsBeyondTheLimitIsRefused) {
+  CachingPool pool;
+  pool.set_limit(64 << 20);
+  EXPECT_FALSE(pool.take(65 << 20));
+  auto first = pool.take(40 << 20);
+  ASSERT_TRUE(first) << first.error().text;
+  const auto second = pool.take(40 << 20);
+  ASSERT_FALSE(second);
+  EXPECT_EQ(second.error().code, Code::kOutOfMemory);
+  EXPECT_NE(second.error().text.find("beyond the limit of 64.00 MiB, of which 40.00 MiB are in use"), std::string::npos)
+      << second.error().text;
+  // What is kept of former runs gives way.
+  first->reset();
+  EXPECT_TRUE(pool.take(60 << 20));
+}
+
+TEST(CachingPool, WhatTheSystemHasNotIsRefused) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers touch what is only reserved";
+#endif
+  const size_t available = available_memory_bytes();
+  if (available >= Tensor::kBytesMax / 4) GTEST_SKIP() << "this machine has too much memory, or does not say";
+  for (TensorPool* pool : {&heap_pool(), &packed_pool()}) {
+    const auto refused = pool->take(2 * available);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, Code::kOutOfMemory);
+    EXPECT_NE(refused.error().text.find("are available"), std::string::npos) << refused.error().text;
+  }
+  // The system counts as available what is reserved and was never written.
+  CachingPool pool;
+  auto first = pool.take(available / 8 * 5);
+  if (!first) GTEST_SKIP() << "others take memory: " << first.error().text;
+  EXPECT_FALSE(pool.take(available / 8 * 5));
+  const auto named = Tensor::make(DType::kF32, {7, static_cast<int64_t>(available)}, pool);
+  ASSERT_FALSE(named);
+  EXPECT_TRUE(named.error().text.starts_with("f32[7, ")) << named.error().text;
 }
 
 }  // namespace

@@ -5,18 +5,26 @@
 #include <new>
 
 #include "base/bytes.h"
+#include "base/memory.h"
+#include "tensor/pages.h"
 
 namespace bolide {
 namespace {
 
 constexpr size_t kAlignment = 64;
+constexpr size_t kLarge = 256 << 10;  // weights that passes and packing replace leave no gaps behind
 
 class HeapPool final : public TensorPool {
  public:
   Result<std::shared_ptr<std::byte>> take(size_t bytes) override {
-    auto* data =
-        static_cast<std::byte*>(::operator new(bytes == 0 ? 1 : bytes, std::align_val_t{kAlignment}, std::nothrow));
-    if (data == nullptr) return error(Code::kOutOfMemory, fmt::format("no memory for a tensor of {} bytes", bytes));
+    BOLIDE_TRY(expect_memory(bytes));
+    const bool is_large = bytes >= kLarge;
+    auto* data = is_large ? map_pages(bytes, 1)
+                          : static_cast<std::byte*>(
+                                ::operator new(bytes == 0 ? 1 : bytes, std::align_val_t{kAlignment}, std::nothrow));
+    if (data == nullptr)
+      return error(Code::kOutOfMemory, fmt::format("no memory for {}{}", size_text(bytes), address_limit_note()));
+    if (is_large) return std::shared_ptr<std::byte>(data, [bytes](std::byte* p) { unmap_pages(p, bytes); });
     return std::shared_ptr<std::byte>(data, [](std::byte* p) { ::operator delete(p, std::align_val_t{kAlignment}); });
   }
 };
@@ -41,18 +49,21 @@ Result<Tensor> Tensor::make(DType dtype, const Shape& shape, TensorPool& pool) {
     empty = empty || dim == 0;
     beyond = beyond || (dim > 0 && mul_overflows(bytes, static_cast<uint64_t>(dim), &bytes)) || bytes > kBytesMax;
   }
-  if (beyond && !empty)
-    return error(Code::kOutOfMemory, fmt::format("a tensor {}{} is too large", to_string(dtype), to_string(shape)));
+  const auto named = [&] { return fmt::format("{}{}", to_string(dtype), to_string(shape)); };
+  if (beyond && !empty) return error(Code::kOutOfMemory, fmt::format("{}: no machine has so much memory", named()));
   Tensor tensor;
   tensor.dtype_ = dtype;
   tensor.shape_ = shape;
   tensor.elements_ = empty ? 0 : shape.elements();
   tensor.writable_ = true;
   if (dtype == DType::kString) {
+    BOLIDE_TRY(expect_memory(empty ? 0 : bytes).context(named()));
     tensor.owner_ = std::make_shared<std::vector<std::string>>(static_cast<size_t>(tensor.elements_));
     return tensor;
   }
-  BOLIDE_TRY(std::shared_ptr<std::byte> memory, pool.take(empty ? 0 : bytes));
+  auto taken = pool.take(empty ? 0 : bytes);
+  if (!taken) return std::move(taken).error().context(named());
+  std::shared_ptr<std::byte> memory = *std::move(taken);
   tensor.data_ = memory.get();
   tensor.owner_ = std::move(memory);
   return tensor;

@@ -97,8 +97,10 @@ Result<NodeId> fold_into_conv(Rewriter& r, NodeId conv, NodeId after) {
   for (size_t i = 0; i < before.size(); ++i)
     shifted.mutate<float>()[i] = static_cast<float>(before[i] * affine->scale[i] + affine->shift[i]);
   const ValueId added = r.add_constant(r.node(conv).name + ".bias", std::move(shifted));
+  const ValueId folded_from = r.in(conv, 1);
   const NodeId made = r.emit_like(conv, r.op(conv), {r.in(conv, 0), weights, added});
   r.replace(r.out(after), r.out(made));
+  r.drop_if_unread(folded_from);
   return made;
 }
 
@@ -134,8 +136,10 @@ Result<NodeId> fold_into_product(Rewriter& r, NodeId product, NodeId after) {
       if (name != "beta") attributes.emplace_back(name, value);
   const ValueId weights = r.add_constant(r.node(product).name + ".weights", std::move(folded));
   const ValueId added = r.add_constant(r.node(product).name + ".bias", std::move(shifted));
+  const ValueId folded_from = r.in(product, 1);
   const NodeId made = r.emit(product, "", "Gemm", 13, {r.in(product, 0), weights, added}, std::move(attributes));
   r.replace(r.out(after), r.out(made));
+  r.drop_if_unread(folded_from);
   return made;
 }
 

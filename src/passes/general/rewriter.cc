@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/file.h"
 #include "ops/ops.h"
 #include "tensor/half.h"
 
@@ -146,6 +147,14 @@ void Rewriter::set_input(NodeId id, size_t i, ValueId value) {
   if (const NodeId maker = graph_.value(old).producer; maker >= 0) remove_if_dead(maker);
 }
 
+void Rewriter::drop_if_unread(ValueId constant) {
+  const Value& value = graph_.value(constant);
+  if (value.kind != ValueKind::kConstant || uses(constant) > 0) return;
+  if (const Tensor* tensor = value.constant->tensor(); tensor != nullptr && !tensor->is_string())
+    release_mapped({tensor->data(), tensor->bytes()});
+  graph_.drop_constant(constant);
+}
+
 int Rewriter::remove_if_dead(NodeId first) {
   int removed = 0;
   std::vector<NodeId> todo = {first};
@@ -184,6 +193,7 @@ void Rewriter::finish() {
   };
   for (const NodeId id : order_) place(place, id);
   graph_.set_order(std::move(order));
+  for (size_t i = 0; i < graph_.value_count(); ++i) drop_if_unread(static_cast<ValueId>(i));
 }
 
 Result<int> rewrite_all(Graph& graph, const PassContext& context, FunctionRef<Result<int>(Rewriter&)> rewrite) {

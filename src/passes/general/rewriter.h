@@ -60,6 +60,9 @@ class Rewriter {
   // All readers of `from` read `to`; the maker of `from` goes if nothing reads it any more.
   void replace(ValueId from, ValueId to);
   void set_input(NodeId id, size_t i, ValueId value);
+  // A constant that nothing reads any more loses its elements, so that what is made of weights is not in memory beside
+  // them. At the end of a pass all such constants do.
+  void drop_if_unread(ValueId constant);
   void set_bodies(NodeId id, std::vector<Body> bodies) { graph_.node(id).bodies = std::move(bodies); }
   // Removes the node if nothing reads its outputs, then what made its inputs likewise.
   int remove_if_dead(NodeId id);
