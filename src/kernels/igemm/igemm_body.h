@@ -65,7 +65,8 @@ void tile(const Tile& t) {
   for (int i = 0; i < kRows; ++i)
 #pragma GCC unroll 4
     for (int v = 0; v < kVecs; ++v) sum[i][v] = zero();
-  const int64_t stride = t.a_stride, b_stride = t.b_stride;
+  const int64_t b_stride = t.b_stride;
+  int64_t stride = t.a_stride, run = t.run;
   const float* b = t.b;
   // Rows of C and of the residual are asked for now: they come while K is summed.
 #pragma GCC unroll 16
@@ -81,11 +82,16 @@ void tile(const Tile& t) {
     }
   const char* next_b = reinterpret_cast<const char*>(t.next_b);
   for (int64_t r = 0; r < t.runs; ++r) {
+    const float* first = t.a + r * t.a_run_stride;
+    if (t.parts != nullptr) {
+      stride = t.parts[r].stride, run = t.parts[r].depth;
+      first = t.parts[r].a + t.row * stride;
+    }
     const float* a[kGroups];
 #pragma GCC unroll 16
-    for (int g = 0; g < kGroups; ++g) a[g] = t.a + r * t.a_run_stride + 3 * g * stride;
+    for (int g = 0; g < kGroups; ++g) a[g] = first + 3 * g * stride;
 #pragma GCC unroll 1
-    for (int64_t k = t.run; k > 0; --k) {
+    for (int64_t k = run; k > 0; --k) {
       Vec w[kVecs];
 #pragma GCC unroll 4
       for (int v = 0; v < kVecs; ++v) w[v] = load(b + v * kLanes / kStrip * b_stride + v * kLanes % kStrip);
@@ -238,18 +244,25 @@ BOLIDE_INLINE void each(const Rows& rows, F&& f) {
 
 void activate_rows(Activation activation, float alpha, float beta, const Rows& rows) {
   const Vec a = set(alpha), b = set(beta), one = set(1.f);
+  // Below -87 the sigmoid is 1e-38, and so that of -infinity; NaN stays.
+  const auto sigmoid = [&](Vec v) { return reciprocal(one + exp(zero() - v)); };
+  const Vec least = set(-87.f);
   const auto clamp = [](Vec v, Vec low, Vec high) { return min(high, max(low, v)); };
   switch (activation) {
     case Activation::kNone: return each(rows, [](Vec v) { return v; });
     case Activation::kRelu: return each(rows, [](Vec v) { return relu(v); });
     case Activation::kClip: return each(rows, [&](Vec v) { return clamp(v, a, b); });
     case Activation::kLeakyRelu: return each(rows, [&](Vec v) { return select(less(v, zero()), a * v, v); });
-    case Activation::kSigmoid: return each(rows, [&](Vec v) { return sigmoid_times(one, v); });
+    case Activation::kSigmoid: return each(rows, [&](Vec v) { return sigmoid(max(least, v)); });
     case Activation::kTanh: return each(rows, [](Vec v) { return tanh(v); });
     case Activation::kHardSigmoid: return each(rows, [&](Vec v) { return clamp(fma(a, v, b), zero(), one); });
     case Activation::kHardSwish:
       return each(rows, [&](Vec v) { return v * clamp(fma(v, set(1.f / 6), set(0.5f)), zero(), one); });
-    case Activation::kSilu: return each(rows, [](Vec v) { return silu(v); });
+    case Activation::kSilu:
+      return each(rows, [&](Vec v) {
+        const Vec x = max(least, v);
+        return x * sigmoid(x);
+      });
     case Activation::kGelu: return each(rows, [](Vec v) { return gelu(v); });
     case Activation::kGeluTanh: return each(rows, [](Vec v) { return gelu_tanh(v); });
   }
