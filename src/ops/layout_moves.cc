@@ -193,7 +193,7 @@ Result<> run_pad(RunContext& c) {
       maps[static_cast<size_t>(d)].push_back(at);
     }
   }
-  return copy_mapped(*x, maps, fill ? &fill : nullptr, *y);
+  return copy_mapped(*x, maps, fill ? &fill : nullptr, *y, c.workers());
 }
 
 namespace {
@@ -209,7 +209,7 @@ Result<> tile(RunContext& c, const Tensor& x, std::span<const int64_t> repeats) 
   Maps maps(static_cast<size_t>(x.rank()));
   for (int d = 0; d < x.rank(); ++d)
     for (int64_t i = 0; i < shape[d]; ++i) maps[static_cast<size_t>(d)].push_back(i % x.dim(d));
-  return copy_mapped(x, maps, nullptr, *y);
+  return copy_mapped(x, maps, nullptr, *y, c.workers());
 }
 
 }  // namespace
@@ -326,7 +326,7 @@ Result<> run_center_crop_pad(RunContext& c) {
       if (at < 0 || at >= from) at = -1;
     }
   }
-  return copy_mapped(*x, maps, nullptr, *y);
+  return copy_mapped(*x, maps, nullptr, *y, c.workers());
 }
 
 }  // namespace bolide::layout

@@ -244,25 +244,18 @@ BOLIDE_INLINE void each(const Rows& rows, F&& f) {
 
 void activate_rows(Activation activation, float alpha, float beta, const Rows& rows) {
   const Vec a = set(alpha), b = set(beta), one = set(1.f);
-  // Below -87 the sigmoid is 1e-38, and so that of -infinity; NaN stays.
-  const auto sigmoid = [&](Vec v) { return reciprocal(one + exp(zero() - v)); };
-  const Vec least = set(-87.f);
   const auto clamp = [](Vec v, Vec low, Vec high) { return min(high, max(low, v)); };
   switch (activation) {
     case Activation::kNone: return each(rows, [](Vec v) { return v; });
     case Activation::kRelu: return each(rows, [](Vec v) { return relu(v); });
     case Activation::kClip: return each(rows, [&](Vec v) { return clamp(v, a, b); });
     case Activation::kLeakyRelu: return each(rows, [&](Vec v) { return select(less(v, zero()), a * v, v); });
-    case Activation::kSigmoid: return each(rows, [&](Vec v) { return sigmoid(max(least, v)); });
+    case Activation::kSigmoid: return each(rows, [&](Vec v) { return sigmoid_times(one, v); });
     case Activation::kTanh: return each(rows, [](Vec v) { return tanh(v); });
     case Activation::kHardSigmoid: return each(rows, [&](Vec v) { return clamp(fma(a, v, b), zero(), one); });
     case Activation::kHardSwish:
       return each(rows, [&](Vec v) { return v * clamp(fma(v, set(1.f / 6), set(0.5f)), zero(), one); });
-    case Activation::kSilu:
-      return each(rows, [&](Vec v) {
-        const Vec x = max(least, v);
-        return x * sigmoid(x);
-      });
+    case Activation::kSilu: return each(rows, [](Vec v) { return silu(v); });
     case Activation::kGelu: return each(rows, [](Vec v) { return gelu(v); });
     case Activation::kGeluTanh: return each(rows, [](Vec v) { return gelu_tanh(v); });
   }
