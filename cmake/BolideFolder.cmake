@@ -63,7 +63,7 @@ function(bolide_folder name)
 
   # Sanitizers make compiling twice as long where it optimises: only what computes is worth it.
   set(optimise "")
-  if(BOLIDE_SANITIZE AND NOT name MATCHES "^(base|tensor|kernels|ops|text|eval)$")
+  if(BOLIDE_SANITIZE AND NOT name MATCHES "^(base|tensor|kernels|text|eval)$")
     set(optimise -O0)
   endif()
   target_compile_options(bolide_${name} PRIVATE ${optimise})

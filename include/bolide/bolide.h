@@ -38,6 +38,7 @@ enum class StatusCode : uint8_t {
   kCancelled,
   kDeadline,
   kUnavailable,  // a device or library is not there
+  kOverloaded,   // too much is asked at once; later it can be answered
   kInternal,     // a fault of Bolide's own
 };
 

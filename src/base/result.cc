@@ -10,6 +10,7 @@ std::string_view to_string(Code code) {
     case Code::kOutOfMemory: return "out of memory";
     case Code::kCancelled: return "cancelled";
     case Code::kDeadline: return "deadline";
+    case Code::kOverloaded: return "overloaded";
     case Code::kUnavailable: return "unavailable";
     case Code::kInternal: return "internal";
   }

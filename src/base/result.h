@@ -25,6 +25,7 @@ enum class Code : uint8_t {
   kCancelled,
   kDeadline,
   kUnavailable,  // a device, library or service is not there
+  kOverloaded,   // too much is asked at once; later it can be answered
   kInternal,     // a fault of Bolide's own
 };
 

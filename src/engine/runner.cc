@@ -190,7 +190,7 @@ Result<SamplingRow> Runner::sampling_of(Sequence& sequence, int32_t position) {
                   std::min(position + 1, sequence.prompt_count)};
   if (!options_.deferred) return row;
   if (row.needs_history()) {
-    BOLIDE_TRY(row.history, history_->update(sequence, *stream_));
+    BOLIDE_TRY(row.history, history_->update(sequence, position + 1, *stream_));
   } else {
     row.history = nullptr;
     row.history_count = row.prompt_count = 0;
@@ -198,28 +198,33 @@ Result<SamplingRow> Runner::sampling_of(Sequence& sequence, int32_t position) {
   return row;
 }
 
-Result<> Runner::fill(std::span<const Work> work, const SymbolValues& sizes, const BatchBlock::Arrays& arrays) {
+Result<> Runner::fill(std::span<const Part> parts, const SymbolValues& sizes, const BatchBlock::Arrays& arrays) {
   int32_t token = 0, row = 0;
   const int32_t P = options_.block_tokens;
   const ptrdiff_t stride = batch_.block_table_stride;
-  for (size_t s = 0; s < work.size(); ++s) {
-    Sequence& sequence = *work[s].sequence;
+  for (size_t s = 0; s < parts.size(); ++s) {
+    const Part& part = parts[s];
+    Sequence& sequence = *part.sequence;
     arrays.cu_tokens[s] = token;
-    const int32_t begin = sequence.computed, end = begin + work[s].tokens;
+    const int32_t end = part.first + part.tokens;
     arrays.context[s] = end;
-    arrays.rope_length[s] = sequence.size();
+    arrays.rope_length[s] = part.length;
     int32_t* table = arrays.block_table + static_cast<ptrdiff_t>(s) * stride;
     std::fill(std::copy(sequence.blocks.begin(), sequence.blocks.end(), table), table + stride, 0);
-    for (int32_t position = begin; position < end; ++position, ++token) {
+    for (int32_t position = part.first; position < end; ++position, ++token) {
       arrays.ids[token] = sequence.tokens[static_cast<size_t>(position)];
       arrays.positions[token] = position;
       arrays.slots[token] = int64_t{sequence.blocks[static_cast<size_t>(position / P)]} * P + position % P;
-      if (!work[s].all_logits && position + 1 < end) continue;
+      if (!part.all_logits && position + 1 < end) continue;
       arrays.rows[row] = token;
-      BOLIDE_TRY(arrays.sampling[row++], sampling_of(sequence, position));
+      arrays.sampling[row] = {};
+      if (part.draws) {
+        BOLIDE_TRY(arrays.sampling[row], sampling_of(sequence, position));
+      }
+      ++row;
     }
   }
-  arrays.cu_tokens[work.size()] = token;
+  arrays.cu_tokens[parts.size()] = token;
   for (size_t i = 0; i < kSymbols; ++i) arrays.counts[i] = static_cast<int32_t>(sizes.value[i]);
   return {};
 }
@@ -251,32 +256,51 @@ Result<> Runner::fetch_results(int64_t rows) {
   return stream_->record(*results.there);
 }
 
-Result<Runner::Ticket> Runner::submit(std::span<const Work> work, bool chained, const StepObserver* observer,
-                                      const std::atomic<bool>* cancel) {
-  SymbolValues sizes{{0, static_cast<int64_t>(work.size()), 0}};
-  for (const Work& w : work) {
-    sizes[Symbol::kTokens] += w.tokens;
-    sizes[Symbol::kRows] += w.all_logits ? w.tokens : 1;
+// Ids that the step before draws are copied to where this step reads them, in as few pieces as they lie in.
+Result<> Runner::chain(std::span<const Part> parts) {
+  std::byte* ids = reinterpret_cast<std::byte*>(const_cast<int32_t*>(batch_.ids));
+  constexpr size_t kId = sizeof(int32_t);
+  size_t to = 0, from = 0, count = 0, token = 0;  // the piece at hand, and the token that the loop is at
+  const auto copy = [&]() -> Result<> {
+    if (count == 0) return {};
+    const std::byte* drawn = executor_->output("next").data;
+    return copy_bytes(*stream_, {ids + to * kId, count * kId}, {drawn + from * kId, count * kId});
+  };
+  for (const Part& part : parts) {
+    token += static_cast<size_t>(part.tokens);
+    if (part.chained_row < 0) continue;
+    BOLIDE_CHECK(options_.deferred && part.chained_row < rows_, "row {} of a step of {}", part.chained_row, rows_);
+    const size_t last = token - 1, row = static_cast<size_t>(part.chained_row);
+    if (count > 0 && last == to + count && row == from + count) {
+      ++count;
+      continue;
+    }
+    BOLIDE_TRY(copy());
+    to = last, from = row, count = 1;
   }
-  BOLIDE_CHECK(!work.empty() && static_cast<int64_t>(work.size()) <= options_.sequences &&
+  return copy();
+}
+
+Result<Runner::Ticket> Runner::start(std::span<const Part> parts, const StepObserver* observer,
+                                     const std::atomic<bool>* cancel) {
+  SymbolValues sizes{{0, static_cast<int64_t>(parts.size()), 0}};
+  for (const Part& part : parts) {
+    sizes[Symbol::kTokens] += part.tokens;
+    sizes[Symbol::kRows] += part.all_logits ? part.tokens : 1;
+  }
+  BOLIDE_CHECK(!parts.empty() && static_cast<int64_t>(parts.size()) <= options_.sequences &&
                    sizes[Symbol::kTokens] <= options_.tokens_per_step,
-               "a step of {} sequences and {} tokens", work.size(), sizes[Symbol::kTokens]);
+               "a step of {} sequences and {} tokens", parts.size(), sizes[Symbol::kTokens]);
   BOLIDE_CHECK(submitted_ - waited_ < (options_.deferred ? 2 : 1), "{} steps under way", submitted_ - waited_);
-  BOLIDE_TRY(reserve(work));
   bool replayed = false;
   const SymbolValues run_sizes = padded(sizes, &replayed);
   BOLIDE_TRY(const Plan* plan, plans_->select(run_sizes));
   BOLIDE_TRY(const BatchBlock::Arrays arrays, block_->begin(run_sizes));
-  BOLIDE_TRY(fill(work, sizes, arrays));
+  history_->begin_step();
+  BOLIDE_TRY(fill(parts, sizes, arrays));
   if (replayed) pad(arrays, sizes, run_sizes, batch_.block_table_stride);
   BOLIDE_TRY(block_->send(*stream_, batch_));
-  if (chained) {
-    BOLIDE_CHECK(options_.deferred && sizes[Symbol::kTokens] == rows_ && sizes[Symbol::kRows] == rows_,
-                 "a step of {} tokens after one of {} rows", sizes[Symbol::kTokens], rows_);
-    const size_t bytes = static_cast<size_t>(rows_) * sizeof(int32_t);
-    std::byte* ids = reinterpret_cast<std::byte*>(const_cast<int32_t*>(batch_.ids));
-    BOLIDE_TRY(copy_bytes(*stream_, {ids, bytes}, {executor_->output("next").data, bytes}));
-  }
+  BOLIDE_TRY(chain(parts));
   rows_ = sizes[Symbol::kRows];
   logits_fetched_ = false;
   if (options_.deferred) cancel = nullptr;  // all steps are sent at once; what was sent runs
@@ -289,31 +313,72 @@ Result<Runner::Ticket> Runner::submit(std::span<const Work> work, bool chained, 
   }
   ++submitted_;
   BOLIDE_TRY(fetch_results(rows_));
+  return submitted_;
+}
+
+Result<Runner::Ticket> Runner::submit(std::span<const Work> work, bool chained, const StepObserver* observer,
+                                      const std::atomic<bool>* cancel) {
+  BOLIDE_TRY(reserve(work));
+  std::vector<Part> parts;
+  for (const Work& w : work) {
+    Sequence& s = *w.sequence;
+    const auto row = static_cast<int32_t>(parts.size());
+    parts.push_back({&s, s.computed, w.tokens, s.size(), w.all_logits, true, chained ? row : -1});
+  }
+  BOLIDE_TRY(const Ticket ticket, start(parts, observer, cancel));
   for (const Work& w : work) {
     w.sequence->computed += w.tokens;
     w.sequence->rope_length = w.sequence->size();
   }
-  return submitted_;
+  return ticket;
 }
 
-Result<> Runner::wait(Ticket ticket) {
+Result<Runner::Ticket> Runner::submit(const StepBatch& batch) {
+  BOLIDE_TRY(copy_blocks(batch.copies));
+  std::vector<Part> parts;
+  for (const StepItem& item : batch.items)
+    parts.push_back(
+        {&item.answer->sequence, item.first, item.tokens, item.length, false, item.draws, item.chained_item});
+  return start(parts, nullptr, nullptr);
+}
+
+Result<> Runner::copy_blocks(std::span<const BlockCopy> copies) {
+  const auto bytes = static_cast<size_t>(batch_.kv.block_stride()) * static_cast<size_t>(bits_of(batch_.kv.dtype)) / 8;
+  for (const BlockCopy copy : copies)
+    for (const KvLayer& layer : layers_)
+      for (std::byte* pool : {layer.k, layer.v})
+        BOLIDE_TRY(copy_bytes(*stream_, {pool + static_cast<size_t>(copy.to) * bytes, bytes},
+                              {pool + static_cast<size_t>(copy.from) * bytes, bytes}));
+  return {};
+}
+
+Result<> Runner::wait_for_rows(Ticket ticket) {
   BOLIDE_CHECK(ticket == waited_ + 1 && ticket <= submitted_, "waiting for step {} after {} of {}", ticket, waited_,
                submitted_);
   waited_ = ticket;
   if (!options_.deferred) {
     next_ = executor_->output("next").as<int32_t>();
     logprobs_ = executor_->output("logprob").as<float>();
+    waited_rows_ = rows_;
     return {};
   }
   const Results& results = results_[ticket % 2];
   BOLIDE_TRY(results.there->synchronize());
   next_ = reinterpret_cast<const int32_t*>(results.memory.data());
   logprobs_ = reinterpret_cast<const float*>(results.memory.data() + results.memory.size() / 2);
-  // Kernels of devices cannot answer with an error: they draw no token.
-  for (int64_t row = 0; row < results.rows; ++row)
+  waited_rows_ = results.rows;
+  return {};
+}
+
+Result<> Runner::wait(Ticket ticket) {
+  BOLIDE_TRY(wait_for_rows(ticket));
+  for (int64_t row = 0; row < waited_rows_; ++row)
     if (next_[row] < 0 || next_[row] >= facts_.vocab)
-      return error(Code::kInternal,
-                   fmt::format("no token can be drawn from logits of row {}: they are NaN or infinite", row));
+      return error(
+          Code::kInvalid,
+          fmt::format("row {} of the logits has values that are NaN or infinite: the model's arithmetic failed "
+                      "for this sequence, or its weights are damaged",
+                      row));
   return {};
 }
 

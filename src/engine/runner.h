@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "engine/batch_block.h"
-#include "engine/sequence.h"
+#include "engine/scheduler.h"
 #include "engine/token_history.h"
 #include "kv/kv_cache.h"
 #include "plan/executor.h"
@@ -69,8 +69,13 @@ class Runner {
   using Ticket = uint64_t;  // above 0
   Result<Ticket> submit(std::span<const Work> work, bool chained = false, const StepObserver* observer = nullptr,
                         const std::atomic<bool>* cancel = nullptr);
-  // Until the step's results are there, for `next()` and `logprobs()`. Steps are waited for in order.
+  // A step that a scheduler made. Its answers do not change here but for `history_place`. Steps under way as above.
+  Result<Ticket> submit(const StepBatch& batch);
+  // Until the step's results are there, for `next()` and `logprobs()`. Steps are waited for in order. Error kInvalid:
+  // no token can be drawn from the logits of a row.
   Result<> wait(Ticket ticket);
+  // The same, with tokens below 0 where none can be drawn.
+  Result<> wait_for_rows(Ticket ticket);
   // Waits for what is under way and forgets its results. Errors: the device has failed.
   Result<> settle();
 
@@ -83,9 +88,12 @@ class Runner {
 
   // Forgets everything after the first `keep` tokens; blocks go back.
   void truncate(Sequence& sequence, int32_t keep);
+  // Gives back what is kept of a sequence beside its blocks.
+  void forget(Sequence& sequence) { history_->truncate(sequence, 0); }
 
   const PlanSet& plans() const { return *plans_; }
   const RunnerOptions& options() const { return options_; }
+  const GraphFacts& facts() const { return facts_; }
   int64_t vocab() const { return facts_.vocab; }
   // True if the sequence's cached keys are those that a sequence of `length` tokens would have: dynamic and long rope
   // rotate by the length at hand.
@@ -93,10 +101,9 @@ class Runner {
   // Tokens beyond which longrope uses its other frequencies; 0: never.
   int64_t rope_switch() const { return facts_.rope_switch; }
   size_t kv_bytes() const { return cache_->bytes(); }
+  int32_t block_count() const { return cache_->layout().blocks; }
   size_t arena_bytes() const { return executor_->arena_bytes(); }
   Stream& stream() { return *stream_; }
-  // The plan that a step of these sizes runs.
-
   // The plan that a step of these sizes runs.
   Result<const Plan*> plan_for(const SymbolValues& sizes) { return plans_->select(sizes); }
 
@@ -107,8 +114,19 @@ class Runner {
   Runner() = default;
   Result<> make_buffers(Device& device);
   Result<> reserve(std::span<const Work> work);
-  Result<> fill(std::span<const Work> work, const SymbolValues& sizes, const BatchBlock::Arrays& arrays);
+  // What a step computes of a sequence, however it was asked for: positions [first, first + tokens).
+  struct Part {
+    Sequence* sequence;
+    int32_t first, tokens;
+    int32_t length;            // of the sequence, for rope
+    bool all_logits, draws;    // rows for all tokens; the last row is sampled as the sequence asks for
+    int32_t chained_row = -1;  // row of the step submitted last that draws the last token's id
+  };
+  Result<Ticket> start(std::span<const Part> parts, const StepObserver* observer, const std::atomic<bool>* cancel);
+  Result<> fill(std::span<const Part> parts, const SymbolValues& sizes, const BatchBlock::Arrays& arrays);
   Result<SamplingRow> sampling_of(Sequence& sequence, int32_t position);
+  Result<> chain(std::span<const Part> parts);
+  Result<> copy_blocks(std::span<const BlockCopy> copies);
   // The sizes that a step of these runs with, and whether it is replayed.
   SymbolValues padded(const SymbolValues& sizes, bool* replayed) const;
   Result<> fetch_results(int64_t rows);
@@ -133,7 +151,8 @@ class Runner {
   Buffer logits_;
   bool logits_fetched_ = false;
   Ticket submitted_ = 0, waited_ = 0;
-  int64_t rows_ = 0;  // of the step submitted last
+  int64_t rows_ = 0;         // of the step submitted last
+  int64_t waited_rows_ = 0;  // of the step waited for last
   const int32_t* next_ = nullptr;
   const float* logprobs_ = nullptr;
 

@@ -29,7 +29,7 @@ struct Sequence {
   std::vector<BlockId> blocks;
   SamplingParams sampling;
   uint64_t request = 0;  // keys the random draws
-  // Place in a device's TokenHistory, and how many tokens it has of this sequence.
+  // The runner's: place in a device's TokenHistory, and how many tokens it has of this sequence.
   int32_t history_place = -1, history_sent = 0;
 
   int32_t size() const { return static_cast<int32_t>(tokens.size()); }

@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <cmath>
 #include <limits>
 
@@ -48,13 +46,6 @@ void check_rows(const Launch& launch) {
   const auto rows = static_cast<size_t>(launch.in[0].rows());
   BOLIDE_CHECK(launch.batch->sampling.size() >= rows, "{} rows of logits, {} of sampling parameters", rows,
                launch.batch->sampling.size());
-}
-
-Error bad_logits(int64_t row, float value) {
-  return error(Code::kInvalid,
-               fmt::format("row {} of the logits: the largest value is {}; the model's arithmetic failed for this "
-                           "sequence, or its weights are damaged",
-                           row, value));
 }
 
 }  // namespace bolide::sample

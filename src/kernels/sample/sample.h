@@ -14,7 +14,7 @@ namespace bolide {
 //   min_p  those at least min_p times as probable as the first
 // The draw takes the first candidate at which the cumulative probability passes a uniform number made from (seed,
 // request, position). The log-probability is that of the raw logits, before penalties and temperature.
-// Errors: kInvalid, naming the row, if a logit is NaN or +infinity or all are -infinity.
+// Where a logit is NaN or +infinity or all are -infinity, the token is -1 and its log-probability NaN.
 std::span<const Kernel> sample_kernels();
 
 }  // namespace bolide

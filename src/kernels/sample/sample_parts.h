@@ -15,6 +15,4 @@ void penalise(const SamplingRow& row, int64_t vocabulary, float* scores, int32_t
 // Aborts unless there is a SamplingRow for each row of logits.
 void check_rows(const Launch& launch);
 
-Error bad_logits(int64_t row, float value);
-
 }  // namespace bolide::sample

@@ -72,11 +72,14 @@ Result<> sample_ref(const Launch& launch, Stream&) {
     const float* raw = logits.row<float>(r);
     float largest = -INFINITY;
     for (size_t i = 0; i < vocabulary; ++i) {
-      if (std::isnan(raw[i])) return bad_logits(r, raw[i]);
-      largest = std::max(largest, raw[i]);
+      largest = std::isnan(raw[i]) || std::isnan(largest) ? NAN : std::max(largest, raw[i]);
       scores[i] = raw[i];
     }
-    if (std::isinf(largest)) return bad_logits(r, largest);
+    if (!std::isfinite(largest)) {
+      launch.out[0].as<int32_t>()[r] = -1;
+      launch.out[1].as<float>()[r] = NAN;
+      continue;
+    }
     double total = 0;
     for (size_t i = 0; i < vocabulary; ++i) total += std::exp(double{raw[i]} - largest);
     if (row.needs_history()) penalise(row, logits.cols(), scores.data(), counts.data());

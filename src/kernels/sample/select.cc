@@ -6,7 +6,6 @@
 //   given mass is found by a selection that halves the rest each time (linear time in all).
 #include "kernels/sample/select.h"
 
-#include <atomic>
 #include <cmath>
 
 #include "kernels/common/launch.h"
@@ -154,12 +153,15 @@ class Row {
   float inverse_;      // of the temperature
 };
 
-// False if the logits are not fit to sample from.
-bool sample_row(const isa::SampleFunctions& functions, const SamplingRow& row, const float* logits, int64_t count,
+void sample_row(const isa::SampleFunctions& functions, const SamplingRow& row, const float* logits, int64_t count,
                 const Scratch& scratch, int32_t* next, float* log_probability) {
   int64_t id = 0;
   const float largest = functions.largest(logits, count, &id);
-  if (!std::isfinite(largest)) return false;
+  if (!std::isfinite(largest)) {
+    *next = -1;
+    *log_probability = NAN;
+    return;
+  }
   const double total = functions.sum_weights(logits, count, largest, 1);
   const float* scores = logits;
   float largest_score = largest;
@@ -173,7 +175,6 @@ bool sample_row(const isa::SampleFunctions& functions, const SamplingRow& row, c
   if (row.temperature > 0)
     *next = Row(functions, row, {scores, static_cast<size_t>(count)}, largest_score, scratch.candidates).draw();
   *log_probability = static_cast<float>(double{logits[*next]} - largest - std::log(total));
-  return true;
 }
 
 }  // namespace
@@ -189,14 +190,10 @@ Result<> select(const isa::SampleFunctions& functions, const Launch& launch, Str
   const int64_t rows = logits.rows(), vocabulary = logits.cols();
   const auto slots = static_cast<int64_t>(launch.workspace.size() / Scratch::bytes(vocabulary));
   BOLIDE_CHECK(slots > 0, "no workspace for {} logits", vocabulary);
-  std::atomic<int64_t> bad = rows;  // the first row that failed
   const auto sample = [&](int64_t r, int64_t slot) {
     const Scratch scratch(launch.workspace.data() + static_cast<size_t>(slot) * Scratch::bytes(vocabulary), vocabulary);
-    if (sample_row(functions, launch.batch->sampling[static_cast<size_t>(r)], logits.row<float>(r), vocabulary, scratch,
-                   launch.out[0].as<int32_t>() + r, launch.out[1].as<float>() + r))
-      return;
-    for (int64_t seen = bad; r < seen && !bad.compare_exchange_weak(seen, r);) {
-    }
+    sample_row(functions, launch.batch->sampling[static_cast<size_t>(r)], logits.row<float>(r), vocabulary, scratch,
+               launch.out[0].as<int32_t>() + r, launch.out[1].as<float>() + r);
   };
   Workers& workers = stream.workers();
   if (workers.threads() <= slots) {
@@ -205,10 +202,6 @@ Result<> select(const isa::SampleFunctions& functions, const Launch& launch, Str
     workers.run(std::min(slots, rows), [&](int64_t slot, int) {
       for (int64_t r = slot; r < rows; r += slots) sample(r, slot);
     });
-  }
-  if (bad < rows) {
-    int64_t id = 0;
-    return bad_logits(bad, functions.largest(logits.row<float>(bad), vocabulary, &id));
   }
   return {};
 }
