@@ -13,6 +13,7 @@
 #include "base/utf8.h"
 #include "cli/network.h"
 #include "measure/report.h"
+#include "measure/statistics.h"
 
 namespace bolide::cli {
 namespace {
@@ -95,11 +96,14 @@ Result<> profile_network(const NetworkFlags& flags) {
   BOLIDE_TRY(const std::vector<AnyValue> inputs, network_inputs(network, flags, true));
   struct Row {
     std::string op, shape, kernel;
-    double seconds = 0;
+    std::vector<double> seconds;  // of each run
     int count = 0;
   };
   std::map<std::string, Row> rows;
   std::vector<std::string> order;
+  constexpr int kRepeat = 3;
+  const int repeat = flags.repeat > 0 ? flags.repeat : kRepeat;
+  int run = 0;
   const auto see = [&](const Graph& graph, NodeId id, std::span<const AnyValue* const>, std::span<const AnyValue> out,
                        double seconds) {
     const Node& node = graph.node(id);
@@ -110,37 +114,44 @@ Result<> profile_network(const NetworkFlags& flags) {
     if (fresh) order.push_back(key);
     it->second.op = op, it->second.kernel = kernel;
     if (!out.empty()) it->second.shape = shape_text(out[0]);
-    it->second.seconds += seconds, ++it->second.count;
+    it->second.seconds.resize(static_cast<size_t>(repeat));
+    it->second.seconds[static_cast<size_t>(run)] += seconds, ++it->second.count;
   };
   const GeneralObserver observer(see);
   BOLIDE_TRY(const Call first, call(network, inputs));
   BOLIDE_TRY(call(network, inputs));
   BOLIDE_TRY(const Call steady, call(network, inputs));
-  constexpr int kRepeat = 3;
-  const int repeat = flags.repeat > 0 ? flags.repeat : kRepeat;
-  const auto start = std::chrono::steady_clock::now();
-  for (int i = 0; i < repeat; ++i) BOLIDE_TRY(network.run(inputs, &observer));
-  const double wall = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / repeat;
+  std::vector<double> walls;
+  for (; run < repeat; ++run) {
+    const auto start = std::chrono::steady_clock::now();
+    BOLIDE_TRY(network.run(inputs, &observer));
+    walls.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  const double wall = median(walls);
+  std::map<std::string, Stat> taken;
   double total = 0;
-  for (const auto& [key, row] : rows) total += row.seconds / repeat;
+  for (const auto& [key, row] : rows) total += (taken[key] = summarise(row.seconds)).median;
   if (flags.by != "node")
     std::stable_sort(order.begin(), order.end(),
-                     [&](const auto& a, const auto& b) { return rows[a].seconds > rows[b].seconds; });
+                     [&](const auto& a, const auto& b) { return taken[a].median > taken[b].median; });
   const bool by_node = flags.by == "node", by_kernel = flags.by == "kernel";
   using Columns = std::vector<Table::Column>;
-  Table table(by_node     ? Columns{{"node"}, {"operator"}, {"kernel"}, {"output"}, {"us", 1}, {"share_percent", 1}}
-              : by_kernel ? Columns{{"operator"}, {"kernel"}, {"count", 0}, {"us", 1}, {"share_percent", 1}}
-                          : Columns{{"operator"}, {"count", 0}, {"us", 1}, {"share_percent", 1}});
+  Table table(
+      by_node
+          ? Columns{{"node"}, {"operator"}, {"kernel"}, {"output"}, {"us", 1}, {"share_percent", 1}, {"least_us", 1}}
+      : by_kernel ? Columns{{"operator"}, {"kernel"}, {"count", 0}, {"us", 1}, {"share_percent", 1}, {"least_us", 1}}
+                  : Columns{{"operator"}, {"count", 0}, {"us", 1}, {"share_percent", 1}, {"least_us", 1}});
   for (const std::string& key : order) {
     const Row& row = rows[key];
-    const double us = row.seconds / repeat * 1e6, share = total > 0 ? row.seconds / repeat / total * 100 : 0;
+    const double us = taken[key].median * 1e6, least = taken[key].min * 1e6;
+    const double share = total > 0 ? taken[key].median / total * 100 : 0;
     const double count = static_cast<double>(row.count) / repeat;
     if (by_node)
-      table.add({flags.json ? key : shortened(key), row.op, row.kernel, row.shape, us, share});
+      table.add({flags.json ? key : shortened(key), row.op, row.kernel, row.shape, us, share, least});
     else if (by_kernel)
-      table.add({row.op, row.kernel, count, us, share});
+      table.add({row.op, row.kernel, count, us, share, least});
     else
-      table.add({key, count, us, share});
+      table.add({key, count, us, share, least});
   }
   if (flags.json) {
     const ordered_json out = {{"model", flags.path},
@@ -160,7 +171,7 @@ Result<> profile_network(const NetworkFlags& flags) {
   print_crossings(network);
   print_call("first call", first);
   print_call("steady call", steady);
-  fmt::print("mean of {}     {:.3f} ms, {:.3f} in operators\n\n{}", repeat, wall * 1e3, total * 1e3,
+  fmt::print("median of {}   {:.3f} ms, {:.3f} in operators\n\n{}", repeat, wall * 1e3, total * 1e3,
              printable(table.to_text(), true));
   return {};
 }

@@ -49,12 +49,40 @@ Result<> run_channels_first(RunContext& c, std::string_view domain, std::string_
 }
 
 Result<> run_conv(RunContext& c) { return run_channels_first(c, "com.microsoft", "FusedConv", 1, {0, 3}); }
+Result<> run_joined_conv(RunContext& c) {
+  BOLIDE_TRY(const std::vector<ChannelsPart> parts, joined_parts(c));
+  std::vector<Tensor> tensors;
+  for (const ChannelsPart& part : parts) {
+    BOLIDE_TRY(Tensor tensor, part_of(*part.x, part.x->rank() - 1, part.first, part.count, c.pool()));
+    tensors.push_back(std::move(tensor));
+  }
+  std::vector<const Tensor*> list;
+  for (const Tensor& tensor : tensors) list.push_back(&tensor);
+  BOLIDE_TRY(Tensor whole, concatenated(list, -1, c.pool()));
+  const AnyValue x(std::move(whole));
+  std::vector<const AnyValue*> in = {&x};
+  for (size_t i = 1; i < std::min<size_t>(4, c.inputs()); ++i) in.push_back(c.value(i));
+  std::vector<AnyValue> out(1);
+  const auto no_body = [](std::string_view, const std::vector<AnyValue>&) -> Result<std::vector<AnyValue>> {
+    return error(Code::kNotFound, "has no body");
+  };
+  RunContext inner(c.attributes(), 1, in, out, c.workers(), c.pool(), no_body);
+  BOLIDE_TRY(run_conv(inner));
+  const Tensor* y = out[0].tensor();
+  if (y == nullptr) return error(Code::kInternal, "the convolution made no tensor");
+  c.set(0, *y);
+  return {};
+}
 Result<> run_max_pool(RunContext& c) { return run_channels_first(c, "", "MaxPool", 22, {0}); }
 Result<> run_average_pool(RunContext& c) { return run_channels_first(c, "", "AveragePool", 22, {0}); }
 Result<> run_global_average_pool(RunContext& c) { return run_channels_first(c, "", "GlobalAveragePool", 22, {0}); }
 
 constexpr OpDef kOps[] = {
     {.domain = kChannelsLastDomain, .name = "ChannelsLastConv", .run = run_conv, .prepare = prepare_channels_last_conv},
+    {.domain = kChannelsLastDomain,
+     .name = "ChannelsLastJoinedConv",
+     .run = run_joined_conv,
+     .prepare = prepare_channels_last_joined_conv},
     {.domain = kChannelsLastDomain,
      .name = "ChannelsLastMaxPool",
      .run = run_max_pool,
@@ -72,6 +100,31 @@ constexpr OpDef kOps[] = {
 }  // namespace
 
 std::span<const OpDef> channels_last_ops() { return kOps; }
+
+Result<std::vector<ChannelsPart>> joined_parts(const RunContext& c) {
+  std::vector<ChannelsPart> parts;
+  for (size_t i = 0; i < c.inputs(); i = i == 0 ? 4 : i + 1) {
+    BOLIDE_TRY(const Tensor* x, c.tensor(i));
+    const Tensor& first = parts.empty() ? *x : *parts[0].x;
+    bool fits = x->rank() >= 3 && x->rank() == first.rank() && x->dtype() == first.dtype();
+    for (int d = 0; fits && d + 1 < x->rank(); ++d) fits = x->dim(d) == first.dim(d);
+    if (!fits)
+      return error(Code::kInvalid,
+                   fmt::format("input {} is {} beside {}", i, to_string(x->shape()), to_string(first.shape())));
+    parts.push_back({x, 0, x->dim(-1)});
+  }
+  BOLIDE_TRY(const std::vector<int64_t> given, c.attributes().integers("parts"));
+  if (given.empty()) return parts;
+  if (given.size() != 2 * parts.size())
+    return error(Code::kInvalid, fmt::format("parts has {} numbers for {} inputs", given.size(), parts.size()));
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const int64_t first = given[2 * i], count = given[2 * i + 1], all = parts[i].count;
+    if (first < 0 || count < 0 || first > all || count > all - first)
+      return error(Code::kInvalid, fmt::format("channels {} and {} more of {}", first, count, all));
+    parts[i].first = first, parts[i].count = count;
+  }
+  return parts;
+}
 
 Tensor as_channels_first(const Tensor& x) {
   Shape shape{x.dim(0), x.dim(-1)};

@@ -1,4 +1,5 @@
 // Conv made ready: weights packed for igemm, or for the depthwise kernel, and run on images with their channels last.
+// A joined one reads its parts where they lie.
 #include <fmt/format.h>
 
 #include "kernels/channels_last/channels_last.h"
@@ -12,11 +13,14 @@ namespace {
 
 constexpr size_t kInputs = 4;  // X, W, B, Z
 
+enum class Layout : uint8_t { kFirst, kLast, kJoined };  // where channels are; joined: last, in several tensors
+
 class PreparedConv final : public PreparedOp {
  public:
-  PreparedConv(const PrepareContext& context, bool channels_last, FusedActivation activation)
+  PreparedConv(const PrepareContext& context, Layout layout, FusedActivation activation)
       : isa_(context.device.isa >= Isa::kAvx512 ? Isa::kAvx512 : Isa::kAvx2),
-        channels_last_(channels_last),
+        channels_last_(layout != Layout::kFirst),
+        joined_(layout == Layout::kJoined),
         activation_(activation) {}
 
   Result<> pack(const PrepareContext& context, int64_t groups) {
@@ -82,7 +86,15 @@ class PreparedConv final : public PreparedOp {
     if (z != nullptr && z->dtype() != DType::kF32) return error(Code::kInvalid, "Z is " + described(*z));
     const Tensor* const b = bias_ ? &bias_ : given[2];
     if (b != nullptr && b->dtype() != DType::kF32) return error(Code::kInvalid, "B is " + described(*b));
-    const Tensor first = channels_last_ ? as_channels_first(*x) : *x;
+    std::vector<igemm::Part> parts;
+    Shape read = x->shape();
+    if (joined_) {
+      BOLIDE_TRY(parts, read_parts(c));
+      read[read.rank - 1] = 0;
+      for (const igemm::Part& part : parts) read[read.rank - 1] += part.depth;
+    }
+    const Tensor image = Tensor::over(nullptr, nullptr, DType::kF32, read);
+    const Tensor first = channels_last_ ? as_channels_first(image) : image;
     const Tensor w = Tensor::over(nullptr, nullptr, DType::kF32, w_shape_);
     BOLIDE_TRY(const Convolution convolution, read_convolution(c, first, w, b));
     Shape last{convolution.shape[0]};
@@ -91,16 +103,20 @@ class PreparedConv final : public PreparedOp {
     const Shape& shape = channels_last_ ? last : convolution.shape;
     if (z != nullptr && z->shape() != shape)
       return error(Code::kInvalid, fmt::format("Z is {}, expected {}", described(*z), to_string(shape)));
+    if (parts.size() > 1 && !convolution.window.is_pointwise())
+      return error(Code::kUnsupported, "several parts are read by convolutions of single pixels alone");
     BOLIDE_TRY(Tensor * y, c.make(0, DType::kF32, shape));
     if (y->elements() == 0) return true;
     if (channels_last_) {
-      compute(c, convolution, x->as<float>().data(), data_of(b), data_of(z), y->mutate<float>().data());
+      if (parts.empty()) parts.push_back({x->as<float>().data(), channels_, channels_});
+      compute(c, convolution, parts, data_of(b), data_of(z), y->mutate<float>().data());
       return true;
     }
     BOLIDE_TRY(const Tensor turned_x, to_channels_last(c, isa_, *x));
     BOLIDE_TRY(const Tensor turned_z, z == nullptr ? Result<Tensor>(Tensor()) : to_channels_last(c, isa_, *z));
     BOLIDE_TRY(Tensor turned_y, c.scratch(DType::kF32, last));
-    compute(c, convolution, turned_x.as<float>().data(), data_of(b), z == nullptr ? nullptr : data_of(&turned_z),
+    parts.push_back({turned_x.as<float>().data(), channels_, channels_});
+    compute(c, convolution, parts, data_of(b), z == nullptr ? nullptr : data_of(&turned_z),
             turned_y.mutate<float>().data());
     BOLIDE_TRY(to_channels_first(c, isa_, turned_y, *y));
     return true;
@@ -112,9 +128,20 @@ class PreparedConv final : public PreparedOp {
   }
   static const float* data_of(const Tensor* t) { return t == nullptr ? nullptr : t->as<float>().data(); }
 
-  void compute(RunContext& c, const Convolution& convolution, const float* x, const float* bias, const float* z,
-               float* y) const {
+  static Result<std::vector<igemm::Part>> read_parts(const RunContext& c) {
+    BOLIDE_TRY(const std::vector<ChannelsPart> parts, joined_parts(c));
+    std::vector<igemm::Part> to;
+    for (const ChannelsPart& part : parts)
+      to.push_back({part.x->as<float>().data() + part.first, part.x->dim(-1), part.count});
+    return to;
+  }
+
+  // Several parts: of a convolution that reads each pixel by itself.
+  void compute(RunContext& c, const Convolution& convolution, std::span<const igemm::Part> parts, const float* bias,
+               const float* z, float* y) const {
+    const float* const x = parts[0].a;
     igemm::Windows windows = windows_of(convolution.window, channels_);
+    windows.pixel_stride = parts[0].stride;
     if (depthwise_) {
       channels_last::depthwise(c.workers(), isa_,
                                {.windows = windows,
@@ -140,7 +167,8 @@ class PreparedConv final : public PreparedOp {
                      .M = convolution.N * convolution.window.outputs(),
                      .N = rows,
                      .K = windows.depth(),
-                     .a_stride = channels_,
+                     .parts = parts.size() > 1 ? parts : std::span<const igemm::Part>(),
+                     .a_stride = parts[0].stride,
                      .windows = convolution.window.is_pointwise() ? nullptr : &windows,
                      .c_stride = outputs_,
                      .residual_stride = outputs_,
@@ -150,7 +178,7 @@ class PreparedConv final : public PreparedOp {
   }
 
   Isa isa_;
-  bool channels_last_;
+  bool channels_last_, joined_;
   FusedActivation activation_;
   bool depthwise_ = false;
   int64_t groups_ = 1, outputs_ = 0, channels_ = 0, taps_ = 0, strips_size_ = 0;
@@ -158,7 +186,7 @@ class PreparedConv final : public PreparedOp {
   Tensor weights_, bias_;
 };
 
-Result<std::unique_ptr<PreparedOp>> prepare(const PrepareContext& context, bool channels_last) {
+Result<std::unique_ptr<PreparedOp>> prepare(const PrepareContext& context, Layout layout) {
   if (!igemm::supports(context.device.isa)) return nullptr;
   const Tensor *w = context.constant(1), *b = context.constant(2);
   if (w == nullptr || w->dtype() != DType::kF32 || (w->rank() != 3 && w->rank() != 4) || w->elements() == 0)
@@ -167,18 +195,24 @@ Result<std::unique_ptr<PreparedOp>> prepare(const PrepareContext& context, bool 
   const auto groups = context.attributes.integer("group", 1);
   const auto activation = fused_activation(context.attributes);
   if (!groups || !activation || *groups < 1 || w->dim(0) % *groups != 0) return nullptr;  // the row says what is wrong
+  if (layout == Layout::kJoined && *groups > 1) return nullptr;
   int64_t size = 0;
   if (__builtin_mul_overflow(w->dim(1), *groups, &size)) return nullptr;
-  auto made = std::make_unique<PreparedConv>(context, channels_last, *activation);
+  auto made = std::make_unique<PreparedConv>(context, layout, *activation);
   BOLIDE_TRY(made->pack(context, *groups));
   return made;
 }
 
 }  // namespace
 
-Result<std::unique_ptr<PreparedOp>> prepare_conv(const PrepareContext& context) { return prepare(context, false); }
+Result<std::unique_ptr<PreparedOp>> prepare_conv(const PrepareContext& context) {
+  return prepare(context, Layout::kFirst);
+}
 Result<std::unique_ptr<PreparedOp>> prepare_channels_last_conv(const PrepareContext& context) {
-  return prepare(context, true);
+  return prepare(context, Layout::kLast);
+}
+Result<std::unique_ptr<PreparedOp>> prepare_channels_last_joined_conv(const PrepareContext& context) {
+  return prepare(context, Layout::kJoined);
 }
 
 }  // namespace bolide

@@ -140,6 +140,43 @@ TEST(PreparedConv, EqualsItsRow) {
   }
 }
 
+TEST(PreparedConv, PartsAreReadWhereTheyLie) {
+  Drawing draw;
+  for (int round = 0; round < 60; ++round) {
+    const auto rank = static_cast<size_t>(draw.number(1, 2));
+    const bool pointwise = round % 3 != 0;
+    std::vector<int64_t> sizes = {draw.number(1, 12), draw.number(1, 20)}, kernel;
+    auto attributes = window(draw, rank, sizes, kernel);
+    if (pointwise) attributes.clear(), kernel.assign(rank, 1);
+    Shape image{draw.number(1, 2)};
+    for (size_t i = 0; i < rank; ++i) image.dims[static_cast<size_t>(image.rank++)] = sizes[i];
+    ++image.rank;
+    std::vector<Tensor> parts;
+    std::vector<int64_t> numbers;
+    int64_t C = 0;
+    for (int64_t k = pointwise ? draw.number(1, 4) : 1; k > 0; --k) {
+      image[image.rank - 1] = draw.number(1, 60);
+      parts.push_back(draw.tensor(image));
+      const int64_t first = draw.number(0, image[image.rank - 1] - 1);
+      const int64_t count = round % 2 == 0 ? draw.number(1, image[image.rank - 1] - first) : image[image.rank - 1];
+      numbers.push_back(round % 2 == 0 ? first : 0), numbers.push_back(count);
+      C += count;
+    }
+    if (round % 2 == 0) attributes.emplace_back("parts", numbers);
+    attributes.emplace_back("activation", std::string("Silu"));
+    Shape w{draw.number(1, 40), C};
+    for (size_t i = 0; i < rank; ++i) w.dims[static_cast<size_t>(w.rank++)] = kernel[i];
+    std::vector<Tensor> inputs = {parts[0], draw.tensor(w), draw.number(0, 1) == 0 ? Tensor() : draw.tensor({w[0]}),
+                                  Tensor()};
+    inputs.insert(inputs.end(), parts.begin() + 1, parts.end());
+    for (const Isa isa : levels())
+      ASSERT_TRUE(compare("bolide", "ChannelsLastJoinedConv", 1, inputs, attributes, {1}, isa));
+    ASSERT_FALSE(HasFailure());
+    const int64_t past = parts[0].dim(-1) + 1;  // one channel more than there are
+    EXPECT_FALSE(run_op("ChannelsLastJoinedConv", 1, inputs, {{"parts", std::vector<int64_t>{0, past}}}, 1, "bolide"));
+  }
+}
+
 TEST(PreparedConv, WhatIsWrongIsStillAnError) {
   Drawing draw;
   const Isa isa = levels().empty() ? Isa::kScalar : levels().back();

@@ -190,13 +190,13 @@ Result<> resize(RunContext& c, const Tensor& x, const Options& o, const std::vec
         maps[static_cast<size_t>(p.axis)][static_cast<size_t>(i)] =
             is_outside(o, p, at) ? -1 : std::clamp<int64_t>(nearest_of(o, std::clamp(at, -1e15, 1e15)), 0, p.in - 1);
       }
-    if (o.coordinates != Coordinates::kCropAndResize) return copy_mapped(x, maps, nullptr, *y);
+    if (o.coordinates != Coordinates::kCropAndResize) return copy_mapped(x, maps, nullptr, *y, c.workers());
     BOLIDE_TRY(Tensor fill, c.scratch(x.dtype(), {1}));
     BOLIDE_TRY(dispatch(kNumbers, x.dtype(), "X", [&]<class T>() -> Result<> {
       fill.mutate<T>()[0] = rounded<T>(o.extrapolation);
       return {};
     }));
-    return copy_mapped(x, maps, &fill, *y);
+    return copy_mapped(x, maps, &fill, *y, c.workers());
   }
   return dispatch(kNumbers, x.dtype(), "X", [&]<class T>() -> Result<> {
     using W = std::conditional_t<(sizeof(T) > 2 && !std::is_same_v<T, float>), double, float>;

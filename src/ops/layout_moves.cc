@@ -203,7 +203,7 @@ Result<> run_pad(RunContext& c) {
       maps[static_cast<size_t>(d)].push_back(at);
     }
   }
-  return copy_mapped(*x, maps, fill ? &fill : nullptr, *y);
+  return copy_mapped(*x, maps, fill ? &fill : nullptr, *y, c.workers());
 }
 
 namespace {
@@ -220,7 +220,7 @@ Result<> tile(RunContext& c, const Tensor& x, std::span<const int64_t> repeats) 
   Maps maps = same_maps(shape);
   for (int d = 0; d < x.rank(); ++d)
     for (int64_t& at : maps[static_cast<size_t>(d)]) at %= x.dim(d);
-  return copy_mapped(x, maps, nullptr, *y);
+  return copy_mapped(x, maps, nullptr, *y, c.workers());
 }
 
 }  // namespace
@@ -338,7 +338,7 @@ Result<> run_center_crop_pad(RunContext& c) {
       if (at < 0 || at >= from) at = -1;
     }
   }
-  return copy_mapped(*x, maps, nullptr, *y);
+  return copy_mapped(*x, maps, nullptr, *y, c.workers());
 }
 
 }  // namespace bolide::layout

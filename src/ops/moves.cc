@@ -64,7 +64,8 @@ Result<> copy_strided(const Tensor& from, int64_t offset, const Strides& strides
   });
 }
 
-Result<> copy_mapped(const Tensor& from, std::span<const std::vector<int64_t>> maps, const Tensor* fill, Tensor& to) {
+Result<> copy_mapped(const Tensor& from, std::span<const std::vector<int64_t>> maps, const Tensor* fill, Tensor& to,
+                     Workers& workers) {
   if (to.elements() == 0) return {};
   if (to.rank() == 0) {
     copy_block(from, 0, to, 0, 1);
@@ -73,28 +74,44 @@ Result<> copy_mapped(const Tensor& from, std::span<const std::vector<int64_t>> m
   const Strides strides = strides_of(from.shape());
   const int last = to.rank() - 1;
   const std::vector<int64_t>& inner = maps[static_cast<size_t>(last)];
+  bool straight = true;  // rows are copied as they lie
+  for (size_t i = 0; i < inner.size(); ++i) straight = straight && inner[i] == static_cast<int64_t>(i);
+  const int64_t width = to.dim(last), count = to.elements() / width;
+  constexpr int64_t kElements = 16 * 1024;  // that are worth a chunk
+  const int64_t chunks =
+      std::clamp(to.elements() / kElements, int64_t{1}, std::min(count, int64_t{4} * workers.threads()));
   return dispatch_moves(to.dtype(), [&]<class T>() -> Result<> {
     const T* source = from.as<T>().data();
-    T* target = to.mutate<T>().data();
+    T* const targets = to.mutate<T>().data();
     const T nothing = fill == nullptr ? T{} : fill->as<T>()[0];
-    std::array<int64_t, kRankMax> at{};
-    for (int64_t rows = to.elements() / to.dim(last); rows > 0; --rows) {
-      int64_t offset = 0;
-      bool inside = true;
-      for (size_t d = 0; d < static_cast<size_t>(last); ++d) {
-        const int64_t index = maps[d][static_cast<size_t>(at[d])];
-        inside = inside && index >= 0;
-        offset += index * strides[d];
+    const auto copy = [&](int64_t first, int64_t end) {
+      T* target = targets + first * width;
+      std::array<int64_t, kRankMax> at{};
+      for (int64_t rest = first, d = last - 1; d >= 0; --d) {
+        at[static_cast<size_t>(d)] = rest % to.dim(static_cast<int>(d));
+        rest /= to.dim(static_cast<int>(d));
       }
-      if (inside)
-        for (const int64_t index : inner) *target++ = index < 0 ? nothing : source[offset + index];
-      else
-        target = std::fill_n(target, to.dim(last), nothing);
-      for (int d = last - 1; d >= 0; --d) {
-        if (++at[static_cast<size_t>(d)] < to.dim(d)) break;
-        at[static_cast<size_t>(d)] = 0;
+      for (int64_t rows = end - first; rows > 0; --rows) {
+        int64_t offset = 0;
+        bool inside = true;
+        for (size_t d = 0; d < static_cast<size_t>(last); ++d) {
+          const int64_t index = maps[d][static_cast<size_t>(at[d])];
+          inside = inside && index >= 0;
+          offset += index * strides[d];
+        }
+        if (inside && straight)
+          target = std::copy_n(source + offset, width, target);
+        else if (inside)
+          for (const int64_t index : inner) *target++ = index < 0 ? nothing : source[offset + index];
+        else
+          target = std::fill_n(target, to.dim(last), nothing);
+        for (int d = last - 1; d >= 0; --d) {
+          if (++at[static_cast<size_t>(d)] < to.dim(d)) break;
+          at[static_cast<size_t>(d)] = 0;
+        }
       }
-    }
+    };
+    workers.run(chunks, [&](int64_t chunk, int) { copy(count * chunk / chunks, count * (chunk + 1) / chunks); });
     return {};
   });
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/workers.h"
 #include "ir/op_def.h"
 #include "ops/shape.h"
 #include "tensor/value.h"
@@ -28,7 +29,8 @@ void fill_block(const Tensor& from, int64_t i, Tensor& to, int64_t j, int64_t n)
 Result<> copy_strided(const Tensor& from, int64_t offset, const Strides& strides, Tensor& to);
 // to[x, y, ...] = from[maps[0][x], maps[1][y], ...]; where a map says -1, the one element of `fill`.
 // maps[axis] has to.dim(axis) numbers in [-1, from.dim(axis)).
-Result<> copy_mapped(const Tensor& from, std::span<const std::vector<int64_t>> maps, const Tensor* fill, Tensor& to);
+Result<> copy_mapped(const Tensor& from, std::span<const std::vector<int64_t>> maps, const Tensor* fill, Tensor& to,
+                     Workers& workers);
 
 // `from` with its axes in this order, a permutation.
 Result<Tensor> transposed(const Tensor& from, std::span<const int> order, TensorPool& pool);

@@ -148,6 +148,12 @@ TEST(Prepared, Rows) {
         c.add(floats(random, shapes[random() % 8]));
         EXPECT_TRUE(check(c, isa, 1e-6));
       }
+      for (const std::string_view name : {"Softmax", "LogSoftmax"}) {
+        Case c{.domain = "", .name = name};
+        c.attributes.set("axis", static_cast<int64_t>(random() % 3));
+        c.add(floats(random, {a, b, n}));
+        EXPECT_TRUE(check(c, isa, 2e-6));
+      }
       Case clip{.domain = "", .name = "Clip"};
       clip.add(floats(random, {a, n}));
       clip.add(random() % 2 == 0 ? AnyValue() : AnyValue(Tensor::scalar(DType::kF32, -0.5f)), true);

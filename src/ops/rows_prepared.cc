@@ -80,7 +80,11 @@ class RowBinaryOp final : public PreparedOp {
 
 class RowSoftmax final : public PreparedOp {
  public:
-  RowSoftmax(void (*f)(const float*, float*, int64_t), int64_t axis, bool flat) : f_(f), axis_(axis), flat_(flat) {}
+  RowSoftmax(const RowFunctions& rows, bool log, int64_t axis, bool flat)
+      : f_(log ? rows.log_softmax : rows.softmax),
+        columns_(log ? rows.log_softmax_columns : rows.softmax_columns),
+        axis_(axis),
+        flat_(flat) {}
   std::string_view kernel() const override { return "softmax_rows"; }
   Result<bool> run(RunContext& c) const override {
     const Tensor* x = f32_at(c, 0);
@@ -89,10 +93,22 @@ class RowSoftmax final : public PreparedOp {
     if (!axis) return false;
     Lanes lanes = lanes_of(x->shape(), *axis);
     if (flat_) lanes.n *= lanes.inner, lanes.inner = 1;
-    if (lanes.inner != 1) return false;
     BOLIDE_TRY(Tensor * y, c.make(0, DType::kF32, x->shape()));
     const float* from = x->as<float>().data();
     float* to = y->mutate<float>().data();
+    if (lanes.inner != 1) {
+      // Blocks of columns whose elements stay in L1 and L2.
+      constexpr int64_t kElements = 16 * 1024, kLeast = 64;
+      const int64_t width = std::min(lanes.inner, std::max(kLeast, kElements / lanes.n / kLeast * kLeast));
+      const int64_t blocks = (lanes.inner + width - 1) / width;
+      for_row_ranges(c.workers(), lanes.outer * blocks, lanes.n * width, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          const int64_t first = i % blocks * width, at = i / blocks * lanes.n * lanes.inner + first;
+          columns_(from + at, to + at, lanes.n, lanes.inner, std::min(width, lanes.inner - first));
+        }
+      });
+      return true;
+    }
     for_row_ranges(c.workers(), lanes.outer, lanes.n, [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r) f_(from + r * lanes.n, to + r * lanes.n, lanes.n);
     });
@@ -101,6 +117,7 @@ class RowSoftmax final : public PreparedOp {
 
  private:
   void (*f_)(const float*, float*, int64_t);
+  void (*columns_)(const float*, float*, int64_t, int64_t, int64_t);
   int64_t axis_;
   bool flat_;
 };
@@ -191,7 +208,7 @@ Prepared softmax_of(const PrepareContext& c) {
   if (rows == nullptr) return nullptr;
   const bool flat = c.version < 13;
   BOLIDE_TRY(const int64_t axis, c.attributes.integer("axis", flat ? 1 : -1));
-  return std::make_unique<RowSoftmax>(kKind == 0 ? rows->softmax : rows->log_softmax, axis, flat);
+  return std::make_unique<RowSoftmax>(*rows, kKind != 0, axis, flat);
 }
 
 }  // namespace

@@ -54,6 +54,8 @@ class Plan {
     const Windows* w = p_.windows;
     if (w != nullptr)
       reads_ = reads_lines(*w) ? Reads::kLines : Reads::kPackedWindows;
+    else if (!p_.parts.empty())
+      reads_ = Reads::kParts;
     else
       reads_ = collides(p_.a_stride) && p_.N >= 4 * kStrip ? Reads::kPackedRows : Reads::kRows;
     strips_ = ceil_div(p_.N, kStrip);
@@ -65,7 +67,7 @@ class Plan {
       units_ = p_.M / w->width_out;
       units_max = lines_max(*w);
     } else {
-      passes_ = std::max<int64_t>(1, ceil_div(p_.K, kDepthMax));
+      passes_ = reads_ == Reads::kParts ? 1 : std::max<int64_t>(1, ceil_div(p_.K, kDepthMax));
       units_ = ceil_div(p_.M, f_.tile_rows);
       units_max = std::max<int64_t>(1, kPackedFloatsMax / packed_stride(ceil_div(p_.K, passes_)) / f_.tile_rows);
     }
@@ -91,6 +93,7 @@ class Plan {
  private:
   enum class Reads : uint8_t {
     kRows,           // A as it lies
+    kParts,          // the same of several parts
     kPackedRows,     // copies of its rows
     kPackedWindows,  // copies of windows
     kLines,          // lines of the image with their padding, in which windows of neighbouring outputs overlap
@@ -126,7 +129,8 @@ class Plan {
     // Rows are cut first while B is small: each chunk reads all columns of its part. What is packed of A is packed for
     // each block of columns again.
     const bool wide = p_.K * p_.N > (int64_t{1} << 18) && p_.N > p_.M;
-    const int64_t strips_min = reads_ == Reads::kRows || reads_ == Reads::kLines ? 2 : 4;
+    const bool packs = reads_ == Reads::kPackedRows || reads_ == Reads::kPackedWindows;
+    const int64_t strips_min = packs ? 4 : 2;
     const int64_t columns_max = std::max<int64_t>(1, strips_ / strips_min);
     if (wide) {
       column_blocks_ = std::clamp(each, int64_t{1}, columns_max);
@@ -145,8 +149,11 @@ class Plan {
       const int64_t k0 = part(p_.K, passes_, pass), k1 = part(p_.K, passes_, pass + 1);
       Tile t;
       t.a_stride = p_.a_stride, t.run = k1 - k0;
-      const float* a = item.a + k0 + m0 * p_.a_stride;
-      if (reads_ != Reads::kRows) {
+      const float* a =
+          reads_ == Reads::kRows || reads_ == Reads::kPackedRows ? item.a + k0 + m0 * p_.a_stride : nullptr;
+      if (reads_ == Reads::kParts) {
+        t.parts = p_.parts.data(), t.runs = static_cast<int64_t>(p_.parts.size());
+      } else if (reads_ != Reads::kRows) {
         t.a_stride = packed_stride(k1 - k0);
         float* const to = scratch();
         if (reads_ == Reads::kPackedWindows)
@@ -157,7 +164,8 @@ class Plan {
       }
       const auto set_rows = [&](int64_t i, bool asks) {
         const int64_t m = part(p_.M, units_, i), next = part(p_.M, units_, i + 1);
-        t.a = a + (m - m0) * t.a_stride;
+        t.row = m;
+        if (t.parts == nullptr) t.a = a + (m - m0) * t.a_stride;
         t.next_a = asks && i + 1 < tiles.last ? a + (next - m0) * t.a_stride : nullptr;
         return Range{m, next};
       };

@@ -64,10 +64,17 @@ struct Item {
   const float* residual = nullptr;  // null: none
 };
 
+// Columns of A that lie by themselves: row m at a + m * stride.
+struct Part {
+  const float* a = nullptr;
+  int64_t stride = 0, depth = 0;
+};
+
 struct Products {
   std::span<const Item> items;
   int64_t M = 0, N = 0, K = 0;
-  int64_t a_stride = 0;              // floats from a row of A to the next
+  std::span<const Part> parts;  // instead of Item::a and a_stride: A's columns part after part, K in all; of one item
+  int64_t a_stride = 0;         // floats from a row of A to the next
   const Windows* windows = nullptr;  // instead of a_stride; depth() is K
   int64_t c_stride = 0, residual_stride = 0;
   Activation activation = Activation::kNone;

@@ -65,7 +65,8 @@ void tile(const Tile& t) {
   for (int i = 0; i < kRows; ++i)
 #pragma GCC unroll 4
     for (int v = 0; v < kVecs; ++v) sum[i][v] = zero();
-  const int64_t stride = t.a_stride, b_stride = t.b_stride;
+  const int64_t b_stride = t.b_stride;
+  int64_t stride = t.a_stride, run = t.run;
   const float* b = t.b;
   // Rows of C and of the residual are asked for now: they come while K is summed.
 #pragma GCC unroll 16
@@ -81,11 +82,16 @@ void tile(const Tile& t) {
     }
   const char* next_b = reinterpret_cast<const char*>(t.next_b);
   for (int64_t r = 0; r < t.runs; ++r) {
+    const float* first = t.a + r * t.a_run_stride;
+    if (t.parts != nullptr) {
+      stride = t.parts[r].stride, run = t.parts[r].depth;
+      first = t.parts[r].a + t.row * stride;
+    }
     const float* a[kGroups];
 #pragma GCC unroll 16
-    for (int g = 0; g < kGroups; ++g) a[g] = t.a + r * t.a_run_stride + 3 * g * stride;
+    for (int g = 0; g < kGroups; ++g) a[g] = first + 3 * g * stride;
 #pragma GCC unroll 1
-    for (int64_t k = t.run; k > 0; --k) {
+    for (int64_t k = run; k > 0; --k) {
       Vec w[kVecs];
 #pragma GCC unroll 4
       for (int v = 0; v < kVecs; ++v) w[v] = load(b + v * kLanes / kStrip * b_stride + v * kLanes % kStrip);

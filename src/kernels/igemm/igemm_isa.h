@@ -11,6 +11,8 @@ namespace bolide::igemm {
 struct Tile {
   const float* a = nullptr;  // row i at i * a_stride; along K `runs` of `run` floats, a_run_stride apart
   int64_t a_stride = 0, run = 0, runs = 1, a_run_stride = 0;
+  const Part* parts = nullptr;  // instead of all that: `runs` of them, from row `row` on
+  int64_t row = 0;
   const float* b = nullptr;  // [run * runs][16], the next strip at b_stride
   int64_t b_stride = 0;
   float* c = nullptr;

@@ -147,6 +147,54 @@ TEST(Igemm, EqualsAnIndependentProduct) {
                  random);
 }
 
+TEST(Igemm, ColumnsThatLieInParts) {
+  std::mt19937 random(std::random_device{}());
+  const auto draw = [&](int64_t low, int64_t high) {
+    return low + static_cast<int64_t>(random() % static_cast<uint64_t>(high - low + 1));
+  };
+  for (int round = 0; round < 120; ++round) {
+    Workers workers(1 + round % 3);
+    const int64_t M = draw(1, 70), N = draw(1, 70);
+    std::vector<std::unique_ptr<Floats>> memory;
+    std::vector<Part> parts;
+    int64_t K = 0;
+    for (int64_t count = draw(1, 4); count > 0; --count) {
+      const int64_t depth = round % 20 == 0 ? draw(300, 900) : draw(0, 40), gap = draw(0, 5);
+      memory.push_back(std::make_unique<Floats>((M - 1) * (depth + gap) + depth, random));
+      parts.push_back({memory.back()->data(), depth + gap, depth});
+      K += depth;
+    }
+    const Floats b(K * N, random), bias(N, random), residual(M * N, random);
+    for (const Isa isa : levels()) {
+      const Floats strips(strips_size(K, N)), c(M * N);
+      pack_strips(isa, b.data(), N, 1, K, N, 0, (N + kStrip - 1) / kStrip, strips.data());
+      const Item item{nullptr, strips.data(), c.data(), bias.data(), residual.data()};
+      multiply(workers, isa,
+               {.items = {&item, 1},
+                .M = M,
+                .N = N,
+                .K = K,
+                .parts = parts,
+                .c_stride = N,
+                .residual_stride = N,
+                .activation = Activation::kSilu});
+      ASSERT_TRUE(c.intact());
+      for (int64_t m = 0; m < M; ++m)
+        for (int64_t n = 0; n < N; ++n) {
+          double sum = 0, size = 1;
+          int64_t k = 0;
+          for (const Part& part : parts)
+            for (int64_t i = 0; i < part.depth; ++i, ++k) {
+              const double x = static_cast<double>(part.a[m * part.stride + i]) * b[k * N + n];
+              sum += x, size += std::abs(x);
+            }
+          const double expected = activated(Activation::kSilu, 0, 0, sum + bias[n] + residual[m * N + n]);
+          ASSERT_NEAR(c[m * N + n], expected, 2e-6 * size) << to_string(isa) << " M " << M << " N " << N << " K " << K;
+        }
+    }
+  }
+}
+
 TEST(Igemm, LongRowsInPasses) {
   std::mt19937 random(std::random_device{}());
   for (const int64_t K : {767, 768, 769, 1024, 1537, 3000})

@@ -133,6 +133,33 @@ void log_softmax_row(const float* x, float* y, int64_t count) {
   map_row(x, y, count, [shift = set(most), log = set(__builtin_logf(total))](Vec v) { return v - shift - log; });
 }
 
+// Lanes are columns. NaN and infinities come out of exp(x - most) as they do for a row; log: y = x - most - log(total).
+template <bool kLog>
+void softmax_of_columns(const float* x, float* y, int64_t n, int64_t stride, int64_t columns) {
+  for_row(columns, [&](int64_t i, int64_t lanes) {
+    Vec most = set(-__builtin_inff());
+    for (int64_t r = 0; r < n; ++r) most = max(load_some(x + r * stride + i, lanes), most);
+    Vec total = zero();
+    for (int64_t r = 0; r < n; ++r) {
+      const Vec e = exp(load_some(x + r * stride + i, lanes) - most);
+      if constexpr (!kLog) store_some(y + r * stride + i, e, lanes);
+      total = total + e;
+    }
+    if constexpr (kLog) {
+      float logs[kLanes];
+      store(logs, total);
+      for (float& one : logs) one = __builtin_logf(one);
+      const Vec log = load(logs);
+      for (int64_t r = 0; r < n; ++r)
+        store_some(y + r * stride + i, load_some(x + r * stride + i, lanes) - most - log, lanes);
+    } else {
+      const Vec scale = set(1.f) / total;
+      for (int64_t r = 0; r < n; ++r)
+        store_some(y + r * stride + i, load_some(y + r * stride + i, lanes) * scale, lanes);
+    }
+  });
+}
+
 BOLIDE_INLINE float square_root(float x) { return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(x))); }
 
 void norm_row(const NormRow& row) {
@@ -216,6 +243,8 @@ constexpr isa::RowFunctions kRowFunctions = {
      finish<isa::kRowGeluTanh>, finish<isa::kRowSilu>, finish<isa::kRowErf>, finish<isa::kRowExp>,
      finish<isa::kRowSqrt>, finish<isa::kRowReciprocal>, finish<isa::kRowNegate>, finish<isa::kRowAbs>, nullptr,
      finish<isa::kRowHardSwish>, nullptr, finish<isa::kRowSquare>},
+    softmax_of_columns<false>,
+    softmax_of_columns<true>,
 };
 
 }  // namespace

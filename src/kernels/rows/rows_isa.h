@@ -66,6 +66,9 @@ struct RowFunctions {
                     int64_t to_stride);
   // In place, for the ends of products.
   void (*finish[kRowUnaries])(float* piece, int64_t count);  // null: needs parameters
+  // Softmax of `columns` columns of n elements each, `stride` apart in x and y.
+  void (*softmax_columns)(const float* x, float* y, int64_t n, int64_t stride, int64_t columns);
+  void (*log_softmax_columns)(const float* x, float* y, int64_t n, int64_t stride, int64_t columns);
 };
 extern const RowFunctions kRowsAvx2, kRowsAvx512;
 

@@ -87,6 +87,40 @@ TEST(Rows, Unary) {
       }
 }
 
+TEST(Rows, SoftmaxOfColumns) {
+  std::mt19937_64 random(std::random_device{}());
+  for (const isa::RowFunctions* rows : levels())
+    for (int round = 0; round < 200; ++round) {
+      const auto n = static_cast<int64_t>(1 + random() % 20), columns = static_cast<int64_t>(1 + random() % 70);
+      const int64_t stride = columns + static_cast<int64_t>(random() % 5), size = (n - 1) * stride + columns;
+      Row x(size, random, -9.0f, 9.0f), y(size), logs(size);
+      const auto odd = static_cast<int64_t>(random() % 8);  // 0: a NaN in column 0, 1: an infinity
+      if (odd < 2)
+        x.data()[static_cast<int64_t>(random() % static_cast<uint64_t>(n)) * stride] = odd == 0 ? NAN : INFINITY;
+      std::fill_n(y.data(), size, 7.0f), std::fill_n(logs.data(), size, 7.0f);
+      rows->softmax_columns(x.data(), y.data(), n, stride, columns);
+      rows->log_softmax_columns(x.data(), logs.data(), n, stride, columns);
+      ASSERT_TRUE(x.intact() && y.intact() && logs.intact());
+      for (int64_t c = 0; c < stride; ++c) {
+        double most = -INFINITY, total = 0;
+        for (int64_t i = 0; c < columns && i < n; ++i) most = std::max(most, static_cast<double>(x[i * stride + c]));
+        for (int64_t i = 0; c < columns && i < n; ++i) total += std::exp(static_cast<double>(x[i * stride + c]) - most);
+        for (int64_t i = 0; i < n && i * stride + c < size; ++i) {
+          const int64_t at = i * stride + c;
+          if (c >= columns) {
+            EXPECT_TRUE(y[at] == 7 && logs[at] == 7) << "between the rows";
+          } else if (odd < 2 && c == 0) {
+            EXPECT_TRUE(std::isnan(y[at]) && std::isnan(logs[at]));
+          } else {
+            const double shift = static_cast<double>(x[at]) - most;
+            EXPECT_NEAR(static_cast<double>(y[at]), std::exp(shift) / total, 1e-6);
+            EXPECT_NEAR(static_cast<double>(logs[at]), shift - std::log(total), 4e-6);
+          }
+        }
+      }
+    }
+}
+
 TEST(Rows, ErfIsRightNearZeroAndFarOut) {
   for (const isa::RowFunctions* rows : levels())
     for (float x = 1e-30f; x < 40; x *= 1.37f)

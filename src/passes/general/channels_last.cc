@@ -282,6 +282,16 @@ bool transpose(Layouts& l, NodeId id) {
   return true;
 }
 
+// The dims of the twin in the order of NCHW: for these alone nothing has to be turned.
+bool shape(Layouts& l, NodeId id) {
+  Rewriter& r = l.r;
+  if (!l.has(r.in(id, 0)) || r.attributes(id).has("start") || r.attributes(id).has("end")) return false;
+  const NodeId dims = r.emit_like(id, r.op(id), {l.get(r.in(id, 0), id)});
+  const ValueId order = r.add_constant("order", Tensor::vector(DType::kI64, std::span<const int64_t>(kPlace)));
+  r.replace(r.out(id), r.out(r.emit(id, "", "Gather", 13, {r.out(dims), order}, {{"axis", int64_t{0}}})));
+  return true;
+}
+
 // One pixel: both orders are the same memory.
 bool flatten(Layouts& l, NodeId id) {
   Rewriter& r = l.r;
@@ -323,6 +333,7 @@ constexpr Row kRows[] = {
     {"", "ReduceSum", reduce},
     {"", "Slice", slice},
     {"", "Transpose", transpose},
+    {"", "Shape", shape},
     {"", "Flatten", flatten},
     {"", "Reshape", flatten},
     {"", "Relu", elementwise},

@@ -255,7 +255,7 @@ Facts FactsTable::channels_last(const Facts& x, const Node& node, const Generic&
     std::fill(first.dims->begin() + 2, first.dims->end(), 1);
     to = first;
   } else {
-    to = windowed(first, node, op, op.def->name != "ChannelsLastConv");
+    to = windowed(first, node, op, !op.def->name.ends_with("Conv"));
   }
   std::rotate(to.dims->begin() + 1, to.dims->begin() + 2, to.dims->end());
   return to;

@@ -27,6 +27,7 @@ constexpr std::array kPasses = {
     Pass{"move_transposes_after", move_transposes},
     Pass{"fold_constants_after", fold_constants},
     Pass{"merge_common_after", merge_common},
+    Pass{"join_parts", join_parts},
     Pass{"remove_dead_after", remove_dead_general},
 };
 

@@ -37,5 +37,6 @@ Result<int> fuse_conv(Graph&, const PassContext&);
 Result<int> fuse_quantised(Graph&, const PassContext&);
 Result<int> remove_requantised(Graph&, const PassContext&);
 Result<int> channels_last(Graph&, const PassContext&);
+Result<int> join_parts(Graph&, const PassContext&);
 
 }  // namespace bolide

@@ -449,6 +449,43 @@ TEST(ChannelsLastPass, SplitsOfChannels) {
   EXPECT_EQ(b.check(1e-5, {}).at("Transpose"), 3);
 }
 
+TEST(ChannelsLastPass, ConvolutionsReadPartsWhereTheyLie) {
+  for (const bool other : {false, true}) {  // reads a part too
+    Builder b;
+    const ValueId x = b.op("Relu", {b.op("Conv", {b.input({2, 3, 6, 5}), b.weight({20, 3, 1, 1})})});
+    const ValueId first = b.op("Split", {x, b.integers({13, 7})}, {{"axis", int64_t{1}}}, 18, 2);
+    const ValueId second = b.graph.node(b.graph.value(first).producer).out[1];
+    const ValueId y = b.op("Relu", {b.op("Conv", {second, b.weight({7, 7, 3, 3})}, around(1))});
+    const ValueId all = b.op("Concat", {first, second, y, second}, {{"axis", int64_t{1}}});
+    b.output(b.op("Conv", {all, b.weight({9, 34, 1, 1}), b.weight({9})}));
+    if (other) b.output(b.op("Tanh", {first}));
+    const Left left = b.check(1e-5, {});
+    EXPECT_EQ(left.at("ChannelsLastJoinedConv"), other ? 1 : 2);
+    EXPECT_EQ(left.count("Split"), other ? 1u : 0u);
+    EXPECT_EQ(left.count("Concat"), 0u);
+  }
+}
+
+TEST(ChannelsLastPass, ConcatsThatOthersReadStay) {
+  Builder b;
+  const ValueId x = b.op("Conv", {b.input({1, 3, 6, 5}), b.weight({8, 3, 1, 1})});
+  const ValueId all = b.op("Concat", {x, b.op("Tanh", {x})}, {{"axis", int64_t{1}}});
+  b.output(b.op("Conv", {all, b.weight({4, 16, 3, 3})}));  // reads each pixel nine times
+  const ValueId rows = b.op("Concat", {x, x}, {{"axis", int64_t{2}}});
+  b.output(b.op("Conv", {rows, b.weight({4, 8, 1, 1})}));
+  const Left left = b.check(1e-5, {});
+  EXPECT_EQ(left.at("Concat"), 2);
+  EXPECT_EQ(left.count("ChannelsLastJoinedConv"), 0u);
+}
+
+TEST(ChannelsLastPass, ShapesAreReadWithoutATranspose) {
+  Builder b;
+  const ValueId x = b.op("Relu", {b.op("Conv", {b.open_input({2, 3, 6, 5}, {0}), b.weight({8, 3, 1, 1})})});
+  b.output(b.op("Shape", {x}));
+  b.output(b.op("ReduceMean", {x, b.integers({2, 3})}, {{"keepdims", int64_t{0}}}));
+  EXPECT_EQ(b.check(1e-5, {}).at("Transpose"), 1);
+}
+
 TEST(ChannelsLastPass, TransposesOfOthersMeetOurs) {
   Builder b;
   const ValueId x = b.op("Conv", {b.input({1, 3, 4, 5}), b.weight({4, 3, 1, 1})});
