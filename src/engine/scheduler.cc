@@ -44,7 +44,7 @@ Result<> check_request(const SchedulerOptions& options, const Request& request) 
                                            longest, room));
 }
 
-Result<> Scheduler::add(std::shared_ptr<const Request> request) {
+Result<> Scheduler::add(const std::shared_ptr<const Request>& request) {
   BOLIDE_TRY(check_request(options_, *request));
   const auto [it, added] = requests_.try_emplace(request->id);
   if (!added) return error(Code::kInvalid, fmt::format("request {} is there already", request->id));

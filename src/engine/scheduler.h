@@ -107,7 +107,7 @@ class Scheduler {
   explicit Scheduler(const SchedulerOptions& options);
 
   // Errors: those of check_request; its id is in use.
-  Result<> add(std::shared_ptr<const Request> request);
+  Result<> add(const std::shared_ptr<const Request>& request);
   // Ends all answers of the request; blocks are free at once. Nothing happens if it is over.
   void cancel(RequestId request);
   // Ends one answer, of which the caller wants no more. True if it was the request's last.
@@ -156,9 +156,9 @@ class Scheduler {
   AnswerState* next_waiting();
   bool admit(AnswerState& answer);
   void find_prefix(AnswerState& answer);
-  // Adds up to `tokens` of the answer to the batch, as far as there are blocks; the number added. With `preempt` those
-  // that rank behind it give way for one token.
-  int32_t add_item(AnswerState& answer, int32_t tokens, bool preempt, StepBatch& batch);
+  // Adds up to `tokens` of the answer to the batch, as far as there are blocks; the number added. With `may_preempt`
+  // those that rank behind it give way for one token.
+  int32_t add_item(AnswerState& answer, int32_t tokens, bool may_preempt, StepBatch& batch);
   bool make_room(AnswerState& answer, int32_t position, StepBatch& batch);
   void give_up(AnswerState& answer);
   void preempt(AnswerState& answer);
