@@ -28,7 +28,8 @@ TEST(PreparedDecoder, BlocksOfCodes) {
   for (const Isa isa : levels())
     for (int round = 0; round < 60; ++round) {
       const bool int8 = coin(random);
-      // The error of rounded activations is one of the norm: a few outputs may cancel, and be all error.
+      // Activations rounded to 8 bits in groups of 32 are off by at most sqrt(32) / 254 = 2.2 % of their norm, products
+      // with them by about as much, if they are enough for a norm: a few may cancel, and be all error.
       const int64_t bits = random() % 3 == 0 ? 8 : 4, K = upto(random, coin(random) ? 50 : 400),
                     N = upto(random, 70) + (int8 ? 15 : 0);
       const int64_t block = std::max<int64_t>(int64_t{16} << random() % 6, bits == 8 ? 32 : 16);
@@ -43,7 +44,7 @@ TEST(PreparedDecoder, BlocksOfCodes) {
       c.add(floats(random, {N * blocks}), true);
       c.add(coin(random) ? AnyValue() : AnyValue(bytes(random, DType::kU8, {N * ((blocks * bits + 7) / 8)})), true);
       if (coin(random)) c.add({}), c.add(floats(random, {N}), true);
-      EXPECT_TRUE(check(c, isa, int8 ? 1.5e-2 : 1e-5)) << bits << " bits, block " << block << ", K " << K;
+      EXPECT_TRUE(check(c, isa, int8 ? 3e-2 : 1e-5)) << bits << " bits, block " << block << ", K " << K;
       c.inputs[0] = floats(random, {M, K + 1});
       EXPECT_FALSE(check(c, isa, 1));
       c.inputs[0] = bytes(random, DType::kI8, {M, K});
