@@ -27,10 +27,12 @@ TEST(PreparedDecoder, BlocksOfCodes) {
   Random random(std::random_device{}());
   for (const Isa isa : levels())
     for (int round = 0; round < 60; ++round) {
-      const int64_t bits = random() % 3 == 0 ? 8 : 4, K = upto(random, coin(random) ? 50 : 400), N = upto(random, 70);
+      const bool int8 = coin(random);
+      // The error of rounded activations is one of the norm: a few outputs may cancel, and be all error.
+      const int64_t bits = random() % 3 == 0 ? 8 : 4, K = upto(random, coin(random) ? 50 : 400),
+                    N = upto(random, 70) + (int8 ? 15 : 0);
       const int64_t block = std::max<int64_t>(int64_t{16} << random() % 6, bits == 8 ? 32 : 16);
       const int64_t blocks = (K + block - 1) / block;
-      const bool int8 = coin(random);
       Case c{.domain = "com.microsoft", .name = "MatMulNBits", .version = 1};
       c.attributes.set("K", K), c.attributes.set("N", N);
       c.attributes.set("bits", bits), c.attributes.set("block_size", block);
