@@ -12,7 +12,7 @@
 
 #include "base/options.h"
 
-namespace CLI {
+namespace CLI {  // NOLINT(readability-identifier-naming): the library calls itself so
 class App;
 class Option;
 }  // namespace CLI
