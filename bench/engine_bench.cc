@@ -2,7 +2,8 @@
 // as many answers at a time as --sequences, every answer of full length. In process: no server, no text.
 //
 //   bolide_engine_bench [MODEL] [--device cuda] [--prompt 128] [--generate 128] [--sequences 512] [--requests 2048]
-//                       [--tokens-per-step N] [--kv-type bf16|fp8] [--json FILE]
+//                       [--tokens-per-step N] [--kv-type bf16|fp8] [--deterministic] [--json FILE]
+//   bolide_engine_bench [MODEL] --check [...]   with --deterministic: do answers have the bits that they have alone?
 //
 // Output tokens per second are all answers' over the time from the first submission to the last token, filling and
 // emptying included, and between the moments at which a quarter and three quarters of the tokens were there. Every 0.1
@@ -10,6 +11,8 @@
 // step was under way; what is left of it is the device's idle share as far as the engine can see.
 #include <fmt/format.h>
 
+#include <atomic>
+#include <bit>
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
@@ -31,6 +34,7 @@ using Json = nlohmann::ordered_json;
 
 struct Arguments {
   std::string model = "synth:llama-3-8b", json, kv_type = "bf16", device = "cuda";
+  bool deterministic = false, check = false;
   int32_t prompt = 128, generate = 128, sequences = 512, requests = 2048, tokens_per_step = 0;
 };
 
@@ -54,6 +58,52 @@ class Counter final : public RequestSink {
   std::atomic<int>& open_;
 };
 
+// An answer's tokens and the bits of their log-probabilities.
+class Keeper final : public RequestSink {
+ public:
+  void on_progress(const Progress& p) override {
+    if (p.token >= 0) said.emplace_back(p.token, std::bit_cast<uint32_t>(p.logprob));
+    if (p.request_over) over.store(true, std::memory_order_release);
+  }
+  void on_failure(const Error& failure) override { die(failure.text); }
+  void wait() const {
+    while (!over.load(std::memory_order_acquire)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  std::vector<std::pair<int32_t, uint32_t>> said;
+  std::atomic<bool> over = false;
+};
+
+// Requests of many lengths, half of which begin alike: all at once, then each by itself.
+int check(Engine& engine, const Arguments& arguments, uint64_t vocab) {
+  std::mt19937_64 random(std::random_device{}());
+  std::vector<Request> requests(static_cast<size_t>(std::min(arguments.requests, 96)));
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const auto length = 1 + random() % static_cast<uint64_t>(arguments.prompt);
+    for (uint64_t t = 0; t < length; ++t)
+      requests[i].prompt.push_back(static_cast<int32_t>((i % 2 == 0 && t < 70 ? 17 * t : random()) % vocab));
+    requests[i].tokens_max = static_cast<int32_t>(1 + random() % static_cast<uint64_t>(arguments.generate));
+    requests[i].sampling.temperature = i % 3 == 0 ? 0 : 0.9f;
+    requests[i].sampling.seed = random();
+  }
+  std::vector<std::shared_ptr<Keeper>> together;
+  for (const Request& request : requests) {
+    together.push_back(std::make_shared<Keeper>());
+    if (const auto id = engine.submit(request, together.back()); !id) die(id.error().text);
+  }
+  for (const auto& keeper : together) keeper->wait();
+  size_t differ = 0;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const auto alone = std::make_shared<Keeper>();
+    if (const auto id = engine.submit(requests[i], alone); !id) die(id.error().text);
+    alone->wait();
+    differ += alone->said != together[i]->said ? 1 : 0;
+  }
+  const SchedulerStats s = engine.stats().scheduler;
+  fmt::print("{}: {} of {} answers differ from those alone; {} prompt tokens were found in the cache, {} preemptions\n",
+             arguments.model, differ, requests.size(), s.prefix_tokens_found, s.preemptions);
+  return differ == 0 ? 0 : 1;
+}
+
 int run(const Arguments& arguments) {
   ModelOptions options;
   options.device = arguments.device == "cpu" ? DeviceKind::kCpu : DeviceKind::kCuda;
@@ -62,6 +112,7 @@ int run(const Arguments& arguments) {
   options.rows_max = arguments.sequences;
   options.tokens_per_step = arguments.tokens_per_step;
   options.deferred = true;
+  options.deterministic = arguments.deterministic;
   options.kv_dtype = arguments.kv_type == "fp8" ? DType::kF8E4M3 : DType::kBF16;
   auto opened = open_model(arguments.model, options);
   if (!opened) die(opened.error().text);
@@ -69,8 +120,11 @@ int run(const Arguments& arguments) {
   const std::string device = model.device->info().name;
   GpuEnergy meter(*model.device);
   const auto vocab = static_cast<uint64_t>(model.runner->vocab());
-  Engine engine(std::make_unique<PlanRunner>(std::move(model.runner)),
-                {.prefix_cache = false, .queue_requests_max = arguments.requests + 64, .queue_tokens_max = 1ll << 40});
+  Engine engine(
+      std::make_unique<PlanRunner>(std::move(model.runner)),
+      {.prefix_cache = arguments.check, .queue_requests_max = arguments.requests + 64, .queue_tokens_max = 1ll << 40});
+
+  if (arguments.check) return check(engine, arguments, vocab);
 
   std::mt19937_64 random(1);
   const auto answer = [&](int count, bool timed) {
@@ -140,6 +194,7 @@ int run(const Arguments& arguments) {
                       {"commit", std::string(version().commit)},
                       {"model", arguments.model},
                       {"kv_type", arguments.kv_type},
+                      {"deterministic", arguments.deterministic},
                       {"prompt", arguments.prompt},
                       {"generate", arguments.generate},
                       {"sequences", arguments.sequences},
@@ -157,6 +212,10 @@ int main(int argc, char** argv) {
   bolide::Arguments arguments;
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
+    if (word == "--check" || word == "--deterministic") {
+      (word == "--check" ? arguments.check : arguments.deterministic) = true;
+      continue;
+    }
     if (!word.starts_with("--")) {
       arguments.model = word;
       continue;
