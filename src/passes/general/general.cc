@@ -11,6 +11,7 @@ constexpr std::array kPasses = {
     Pass{"remove_identities", remove_identities},
     Pass{"merge_common", merge_common},
     Pass{"fuse_quantised", fuse_quantised},
+    Pass{"fuse_dynamic", fuse_dynamic},
     Pass{"fold_affine", fold_affine},
     Pass{"move_transposes", move_transposes},
     Pass{"find_activations", find_activations},

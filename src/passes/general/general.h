@@ -35,6 +35,7 @@ Result<int> fuse_bias_gelu(Graph&, const PassContext&);
 Result<int> fuse_skip_layer_norm(Graph&, const PassContext&);
 Result<int> fuse_conv(Graph&, const PassContext&);
 Result<int> fuse_quantised(Graph&, const PassContext&);
+Result<int> fuse_dynamic(Graph&, const PassContext&);
 Result<int> remove_requantised(Graph&, const PassContext&);
 Result<int> channels_last(Graph&, const PassContext&);
 Result<int> join_parts(Graph&, const PassContext&);
