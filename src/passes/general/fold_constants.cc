@@ -1,5 +1,5 @@
 // fold_constants: runs pure nodes whose inputs are all constants, and replaces shapes that are known; a constant that
-// would be much larger than what it is made of stays a node.
+// would be much larger than what it is made of stays a node, unless it is or becomes the weights of a product.
 #include <algorithm>
 
 #include "base/workers.h"
@@ -33,6 +33,22 @@ bool is_foldable(const Rewriter& r, NodeId id) {
   const auto* op = std::get_if<Generic>(&r.node(id).op);
   return op != nullptr && op->def->is_ours() && op->def->pure && r.node(id).bodies.empty() && !r.node(id).out.empty() &&
          op->def->name != "DequantizeLinear";
+}
+
+// True if what is made of `value` and constants alone is the second factor of a product, which is packed when the model
+// is loaded: better once than at every run.
+bool becomes_weights(const Rewriter& r, ValueId value) {
+  constexpr int kChainMost = 8;
+  for (int i = 0; i < kChainMost; ++i) {
+    const NodeId user = r.only_user(value);
+    if (user < 0) return false;
+    if (r.in(user, 1) == value && (r.is(user, "MatMul") || r.is(user, "Gemm") || r.is(user, "Conv"))) return true;
+    if (!is_foldable(r, user) || r.node(user).out.size() != 1) return false;
+    for (const ValueId other : r.node(user).in)
+      if (other != value && other != kNoValue && r.constant(other) == nullptr) return false;
+    value = r.out(user);
+  }
+  return false;
 }
 
 Result<int> fold(Rewriter& r, Workers& workers) {
@@ -87,12 +103,16 @@ Result<int> fold(Rewriter& r, Workers& workers) {
       tensors = tensors && out[i].tensor() != nullptr && out[i].tensor()->dtype() != DType::kNone;
       if (tensors) made += static_cast<int64_t>(out[i].tensor()->bytes());
     }
-    const int64_t more = std::max<int64_t>(0, made - bytes);
+    const bool weights = out.size() == 1 && becomes_weights(r, node.out[0]);
+    const int64_t more = weights ? 0 : std::max<int64_t>(0, made - bytes);
     if (!tensors || (made > kFreeBytes && growth + more > kGrowthMax)) continue;
     growth += more;
-    const std::vector<ValueId> outputs = node.out;
+    const std::vector<ValueId> outputs = node.out, inputs = node.in;
     for (size_t i = 0; i < outputs.size(); ++i)
       if (r.uses(outputs[i]) > 0) keep(i, *out[i].tensor());
+    held.clear();
+    for (const ValueId value : inputs)
+      if (value != kNoValue) r.drop_if_unread(value);
     ++rewrites;
   }
   return rewrites;

@@ -7,6 +7,7 @@ namespace {
 
 constexpr std::array kPasses = {
     Pass{"remove_dead", remove_dead_general},
+    Pass{"gather_first", gather_first},
     Pass{"fold_constants", fold_constants},
     Pass{"remove_identities", remove_identities},
     Pass{"merge_common", merge_common},

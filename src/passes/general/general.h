@@ -19,6 +19,7 @@ Result<std::vector<PassRecord>> run_general_passes(
     const FunctionRef<void(const PassRecord&, const Graph&)>* after = nullptr);
 
 // The passes; each file's head comment says what it rewrites.
+Result<int> gather_first(Graph&, const PassContext&);
 Result<int> fold_constants(Graph&, const PassContext&);
 Result<int> remove_identities(Graph&, const PassContext&);
 Result<int> merge_common(Graph&, const PassContext&);

@@ -38,6 +38,32 @@ TEST(GeneralPasses, LargeResultsAreNotFolded) {
   EXPECT_GE(b.check().size(), 1u);
 }
 
+TEST(GeneralPasses, WeightsAreDecodedOnceAndEmbeddingsByRow) {
+  Builder b;
+  const auto decoded = [&](const Shape& shape) {
+    const ValueId codes = b.graph.add_constant("q", AnyValue(*Tensor::make(DType::kI8, shape)));
+    return b.op("Mul", {b.op("Cast", {codes}, {{"to", int64_t{1}}}), b.number(0.1f)});
+  };
+  b.output(b.op("MatMul", {b.input({2, 3000}), decoded({3000, 2000})}));
+  const ValueId ids = b.graph.add_input("ids", {});
+  b.values.emplace_back(Tensor::vector(DType::kI64, std::span<const int64_t>(std::vector<int64_t>{1, 7})));
+  b.output(b.op("Gather", {decoded({3000, 2000}), ids}));
+  b.output(b.op("Gather", {b.op("Mul", {decoded({3000, 2000}), b.weight({3000, 1})}), ids}));
+  b.output(b.op("Gather", {b.op("Mul", {decoded({3000, 2000}), b.weight({1, 2000})}), ids}));
+  b.output(b.op("Gather", {decoded({3000, 2000}), ids}, {{"axis", int64_t{1}}}));
+  Left left = b.check();
+  EXPECT_EQ(left["MatMul"] + left["Dense"], 1);
+  EXPECT_EQ(left["Gather"], 5);  // the scales by row are gathered, too
+  EXPECT_EQ(left["Cast"], 4);
+  // What is gathered as whole rows and columns is decoded whole, what has scales by column as well.
+  int large = 0;
+  for (const NodeId id : b.graph.order()) {
+    const ValueId from = b.graph.node(id).in[0];
+    large += op_name(b.graph.node(id).op) == "Cast" && b.graph.value(from).kind == ValueKind::kConstant ? 1 : 0;
+  }
+  EXPECT_EQ(large, 2);
+}
+
 TEST(GeneralPasses, IdentitiesGo) {
   Builder b;
   const ValueId x = b.input({2, 3});
