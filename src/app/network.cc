@@ -275,7 +275,8 @@ Result<std::vector<AnyValue>> NetworkSession::run_checked(std::vector<AnyValue> 
   last_on_gpu_ = nullptr;
   const auto run_model = [&]() -> Result<std::vector<AnyValue>> {
     if (model->gpu() == nullptr || !DeviceNetwork::can_run(given))
-      return model->interpreter().run(std::move(given), stream_->workers(), pool_, observer, memories);
+      return model->interpreter().run(std::move(given), stream_->workers(), pool_, observer, memories,
+                                      model->settings().memory_limit);
     std::unique_ptr<DeviceNetwork>& network = on_gpu_[model];
     if (network == nullptr) {
       const NetworkSettings& settings = model->settings();

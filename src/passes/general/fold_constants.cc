@@ -5,6 +5,7 @@
 #include "base/workers.h"
 #include "passes/general/general.h"
 #include "passes/general/rewriter.h"
+#include "tensor/texts.h"
 
 namespace bolide {
 namespace {
@@ -79,11 +80,15 @@ Result<int> fold(Rewriter& r, Workers& workers) {
     held.reserve(node.in.size());
     int64_t bytes = 0, elements = 0;
     bool known = true;
-    for (const ValueId value : node.in) {
+    for (size_t i = 0; i < node.in.size(); ++i) {
+      const ValueId value = node.in[i];
       const Tensor* constant = value == kNoValue ? nullptr : r.constant(value);
       known = known && (value == kNoValue || constant != nullptr);
       if (!known) break;
-      if (constant != nullptr) bytes += static_cast<int64_t>(constant->bytes()), elements += constant->elements();
+      // One that is there twice counts once: else chains of concatenations with themselves would grow for ever.
+      const auto end = node.in.begin() + static_cast<ptrdiff_t>(i);
+      if (constant != nullptr && std::find(node.in.begin(), end, value) == end)
+        bytes += static_cast<int64_t>(constant->bytes() + text_bytes(*constant)), elements += constant->elements();
       held.emplace_back(constant != nullptr ? AnyValue(*constant) : AnyValue());
       in.push_back(constant != nullptr ? &held.back() : nullptr);
     }
@@ -101,7 +106,7 @@ Result<int> fold(Rewriter& r, Workers& workers) {
     for (size_t i = 0; i < out.size(); ++i) {
       if (r.uses(node.out[i]) == 0) continue;
       tensors = tensors && out[i].tensor() != nullptr && out[i].tensor()->dtype() != DType::kNone;
-      if (tensors) made += static_cast<int64_t>(out[i].tensor()->bytes());
+      if (tensors) made += static_cast<int64_t>(out[i].tensor()->bytes() + text_bytes(*out[i].tensor()));
     }
     const bool weights = out.size() == 1 && becomes_weights(r, node.out[0]);
     const int64_t more = weights ? 0 : std::max<int64_t>(0, made - bytes);

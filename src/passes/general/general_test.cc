@@ -38,6 +38,19 @@ TEST(GeneralPasses, LargeResultsAreNotFolded) {
   EXPECT_GE(b.check().size(), 1u);
 }
 
+TEST(GeneralPasses, WhatDoublesIsFoldedOnlyWhileItIsSmall) {
+  for (const bool text : {false, true}) {
+    Builder b;
+    ValueId value = text ? b.graph.add_constant("s", AnyValue(Tensor::strings({1}, {std::string(100, 'x')})))
+                         : b.graph.add_constant("s", AnyValue(*Tensor::make(DType::kI8, {1 << 10})));
+    for (int i = 0; i < 18; ++i)
+      value =
+          text ? b.op("StringConcat", {value, value}, {}, 20) : b.op("Concat", {value, value}, {{"axis", int64_t{0}}});
+    b.output(value);
+    EXPECT_GE(b.check()[text ? "StringConcat" : "Concat"], 2);
+  }
+}
+
 TEST(GeneralPasses, WeightsAreDecodedOnceAndEmbeddingsByRow) {
   Builder b;
   const auto decoded = [&](const Shape& shape) {
