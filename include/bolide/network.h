@@ -203,7 +203,9 @@ class Session {
   ~Session();
 
   // Inputs in any order, each of the network's once. Outputs in the order of Network::outputs(): those named in
-  // `memories` lie in the caller's memory, the others in the session's, which an array keeps as long as it lives. An
+  // `memories` lie in the caller's memory, the others in the session's, which an array keeps as long as it lives. The
+  // memory of a decoder's present keys or values may be that of the past ones it is given, where GroupQueryAttention
+  // makes one of the other and the past has room for all tokens: the new rows alone are written, in place. An
   // output that is a sequence gives "name.0", "name.1" ...; one that is an empty optional gives none.
   // kInvalid names the input or output and says what was expected; kNotFound: a name that the network does not have.
   // Whatever failed, the session can run again; memories' contents are arbitrary then.

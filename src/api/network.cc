@@ -19,14 +19,16 @@ namespace {
 struct Range {
   const std::byte* begin = nullptr;
   size_t bytes = 0;
+  size_t input = SIZE_MAX;  // whose elements these are
   bool overlaps(const Range& other) const {
     return bytes > 0 && other.bytes > 0 && begin < other.begin + other.bytes && other.begin < begin + bytes;
   }
+  bool is(const Range& other) const { return begin == other.begin && bytes == other.bytes; }
 };
 
 Range range_of(const Array& array) {
   const size_t bytes = array.type() == ElementType::kString ? sizeof(std::string) : element_bytes(array.type());
-  return {static_cast<const std::byte*>(array.data()), array.size() * bytes};
+  return {.begin = static_cast<const std::byte*>(array.data()), .bytes = array.size() * bytes};
 }
 
 Port to_port(const OnnxProgram::Port& from) {
@@ -55,7 +57,7 @@ class Run {
 
   Result<NamedArrays> run(NetworkSession& session, const NamedArrays& inputs, const NamedArrays& memories) {
     BOLIDE_TRY(std::vector<AnyValue> values, take_inputs(inputs));
-    BOLIDE_TRY(const std::vector<OutputMemory> wanted, take_memories(memories));
+    BOLIDE_TRY(const std::vector<OutputMemory> wanted, take_memories(memories, *session.shared_model()));
     BOLIDE_TRY(const std::vector<AnyValue> results, session.run(std::move(values), nullptr, wanted));
     NamedArrays arrays;
     for (size_t i = 0; i < results.size(); ++i)
@@ -72,7 +74,8 @@ class Run {
       auto tensor = to_tensor(input.array).context(fmt::format("input {}", input.name));
       if (!tensor) return std::move(tensor).error();
       values[place] = *std::move(tensor);
-      if (ArrayAccess::is_callers(input.array)) callers_.push_back(range_of(input.array));
+      if (ArrayAccess::is_callers(input.array))
+        callers_.push_back(range_of(input.array)), callers_.back().input = place;
     }
     for (size_t i = 0; i < values.size(); ++i)
       if (!values[i].has_value() && !inputs_[i].text.starts_with("optional"))
@@ -80,7 +83,7 @@ class Run {
     return values;
   }
 
-  Result<std::vector<OutputMemory>> take_memories(const NamedArrays& given) {
+  Result<std::vector<OutputMemory>> take_memories(const NamedArrays& given, const NetworkModel& model) {
     std::vector<OutputMemory> wanted(given.empty() ? 0 : outputs_.size());
     memories_.resize(outputs_.size());
     for (const NamedArray& memory : given) {
@@ -96,8 +99,10 @@ class Run {
       if (port.type != ElementType::kNone && port.type != memory.array.type())
         return refuse(fmt::format("is of {}, expected {}", to_string(memory.array.type()), port.text));
       const Range range = range_of(memory.array);
+      const auto grown = model.grown_input(place);
       for (const Range& other : callers_)
-        if (range.overlaps(other)) return refuse("overlaps an input or other memory");
+        if (range.overlaps(other) && !(grown && other.input == *grown && range.is(other)))
+          return refuse("overlaps an input or other memory");
       callers_.push_back(range);
       memories_[place] = memory.array;
       if (memory.array.type() != ElementType::kString)
@@ -130,7 +135,7 @@ class Run {
 
   // In the session's memory, or the model's: never the caller's.
   Result<Array> keep(const Tensor& tensor, TensorPool& pool) const {
-    const Range range{tensor.data(), tensor.is_string() ? 0 : tensor.bytes()};
+    const Range range{.begin = tensor.data(), .bytes = tensor.is_string() ? 0 : tensor.bytes()};
     if (std::none_of(callers_.begin(), callers_.end(), [&](const Range& other) { return range.overlaps(other); }))
       return to_array(tensor);
     BOLIDE_TRY(Tensor copy, Tensor::make(tensor.dtype(), tensor.shape(), pool));

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/memory.h"
+#include "ops/group_attention.h"
 
 namespace bolide {
 namespace {
@@ -194,6 +195,31 @@ Result<ShapeRange> parse_shape_range(std::string_view text, std::span<const Onnx
   return range;
 }
 
+std::optional<size_t> NetworkModel::grown_input(size_t i) const {
+  const Graph& graph = program_.graph;
+  const ValueId made = graph.outputs()[i].value;
+  const NodeId maker = graph.value(made).producer;
+  if (maker < 0) return std::nullopt;
+  const Node& node = graph.node(maker);
+  const auto* op = std::get_if<Generic>(&node.op);
+  const auto place = static_cast<size_t>(std::find(node.out.begin(), node.out.end(), made) - node.out.begin());
+  const auto input = op != nullptr ? group_attention_past(*op->def, place) : std::nullopt;
+  if (!input || *input >= node.in.size() || node.in[*input] == kNoValue) return std::nullopt;
+  const ValueId past = node.in[*input];
+  if (graph.value(past).kind != ValueKind::kInput) return std::nullopt;
+  int reads = 0;
+  for (const NodeId id : graph.order()) {
+    reads += static_cast<int>(std::count(graph.node(id).in.begin(), graph.node(id).in.end(), past));
+    for (const Body& body : graph.node(id).bodies)
+      reads += static_cast<int>(std::count(body.captures.begin(), body.captures.end(), past));
+  }
+  for (const Output& output : graph.outputs()) reads += output.value == past ? 1 : 0;
+  if (reads != 1) return std::nullopt;
+  size_t before = 0;
+  for (ValueId value = 0; value < past; ++value) before += graph.value(value).kind == ValueKind::kInput ? 1 : 0;
+  return before;
+}
+
 Result<const NetworkModel*> NetworkModel::without_names() const {
   if (!settings_.trust_names) return this;
   const std::lock_guard lock(without_names_mutex_);
@@ -249,7 +275,8 @@ Result<std::vector<AnyValue>> NetworkSession::run_checked(std::vector<AnyValue> 
   last_on_gpu_ = nullptr;
   const auto run_model = [&]() -> Result<std::vector<AnyValue>> {
     if (model->gpu() == nullptr || !DeviceNetwork::can_run(given))
-      return model->interpreter().run(std::move(given), stream_->workers(), pool_, observer, memories);
+      return model->interpreter().run(std::move(given), stream_->workers(), pool_, observer, memories,
+                                      model->settings().memory_limit);
     std::unique_ptr<DeviceNetwork>& network = on_gpu_[model];
     if (network == nullptr) {
       const NetworkSettings& settings = model->settings();

@@ -65,6 +65,9 @@ class NetworkModel {
   const NetworkSettings& settings() const { return settings_; }
   Device* gpu() const { return gpu_.get(); }                         // null: the network runs on the CPU
   const std::vector<PassRecord>& passes() const { return passes_; }  // in the order in which they ran
+  // The input (by place) that output `i` is a longer one of, if it may be made in its memory: an attention's cache that
+  // nothing else reads. nullopt: there is none.
+  std::optional<size_t> grown_input(size_t i) const;
   // The same model for inputs whose dims of one name are not equal. It is opened when it is first asked for, from any
   // thread; this one owns it.
   Result<const NetworkModel*> without_names() const;
