@@ -165,28 +165,7 @@ struct DeviceNetwork::State {
       if (machine.capturing) return error(Code::kInternal, "a node of the CPU while capturing");
       program.can_capture = false;
     }
-    if (!step.is_prepared) {
-      step.is_prepared = true;
-      for (const Body& body : node.bodies) {
-        BOLIDE_TRY(Interpreter inside, Interpreter::make(*body.graph));
-        step.bodies.push_back(std::make_unique<Interpreter>(std::move(inside)));
-      }
-      if (step.op->def->prepare != nullptr) {
-        std::vector<const AnyValue*> given;
-        uint64_t present = 0;
-        for (size_t i = 0; i < node.in.size() && i < 64; ++i)
-          if (node.in[i] != kNoValue) present |= uint64_t{1} << i;
-        for (const ValueId id : node.in)
-          given.push_back(id == kNoValue ? nullptr : program.graph.value(id).constant.get());
-        BOLIDE_TRY(step.prepared, step.op->def->prepare({.attributes = *step.op->attributes,
-                                                         .version = step.op->version,
-                                                         .constants = given,
-                                                         .outputs = node.out.size(),
-                                                         .device = device.info(),
-                                                         .workers = stream->workers(),
-                                                         .present = present}));
-      }
-    }
+    BOLIDE_TRY(program.prepare_for_cpu(step, device.info(), stream->workers()));
     std::vector<AnyValue> out(node.out.size());
     const auto run_body = [&](std::string_view attribute,
                               std::vector<AnyValue> values) -> Result<std::vector<AnyValue>> {
