@@ -89,11 +89,11 @@ struct DeviceNetwork::State {
   static void put(DeviceSlot& slot, DeviceTensor tensor) {
     slot.dtype = tensor.declared, slot.shape = tensor.shape;
     slot.device = std::move(tensor);
-    slot.on_host = slot.is_known = false;
+    slot.on_host = slot.is_known = false, slot.is_made_there = true;
     slot.host = {};
   }
   static void put(DeviceSlot& slot, AnyValue value, bool known) {
-    slot.device = {};
+    slot.device = {}, slot.is_made_there = false;
     if (const Tensor* tensor = value.tensor()) slot.dtype = tensor->dtype(), slot.shape = tensor->shape();
     slot.host = std::move(value);
     slot.on_host = true, slot.is_known = known;
@@ -251,7 +251,7 @@ struct DeviceNetwork::State {
     for (const Output& output : program.graph.outputs()) {
       DeviceSlot& slot = program.slots[static_cast<size_t>(output.value)];
       DeviceTensor plain;
-      if (!slot.on_host && slot.device) {
+      if (slot.device && (!slot.on_host || slot.is_made_there)) {
         BOLIDE_TRY(plain, machine.converted(slot.device, slot.dtype, false));
       } else if (!slot.is_known) {
         program.can_capture = false;  // the input itself, or made by the CPU
@@ -309,7 +309,8 @@ struct DeviceNetwork::State {
     for (size_t i = 0; i < given.size(); ++i) {
       const Tensor& tensor = *given[i].tensor();
       DeviceSlot& slot = program.slots[static_cast<size_t>(program.inputs[i])];
-      slot.dtype = tensor.dtype(), slot.shape = tensor.shape(), slot.is_known = false;
+      slot.dtype = tensor.dtype(), slot.shape = tensor.shape();
+      slot.is_known = slot.is_made_there = false;
       const DeviceTensor* there = arrays != nullptr && i < arrays->inputs.size() ? &arrays->inputs[i] : nullptr;
       if (there != nullptr && *there) {
         if (there->dtype != tensor.dtype() || there->shape != tensor.shape() || there->channels_last)

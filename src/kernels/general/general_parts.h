@@ -195,13 +195,16 @@ int run_top_k(const CudaTarget& target, const TopKJob& job);
 
 enum class Reduction : uint8_t { kSum, kMean, kMax, kMin, kProduct, kL1, kL2, kSquares };
 
-// out [outer, inner] over in [outer, count, inner].
+// out [outer, inner] over in [outer, count, inner]. `partial`, [outer, chunks, inner] floats: where few columns are
+// long, each is reduced by so many blocks first.
 struct ReduceJob {
   Reduction kind = Reduction::kSum;
   const void* in = nullptr;
   void* out = nullptr;
   DType in_dtype = DType::kNone, out_dtype = DType::kNone;
   int64_t outer = 0, count = 0, inner = 0;
+  float* partial = nullptr;
+  int64_t chunks = 1;
 };
 int run_reduce(const CudaTarget& target, const ReduceJob& job);
 
@@ -362,6 +365,8 @@ struct AttendJob {
 };
 // Tensor cores: f16 or bf16, D and Dv multiples of 8 up to 128, aligned to 16 bytes.
 int run_attend_half(const CudaTarget& target, const AttendJob& job);
+// f32 arithmetic; kNoSuchChoice: a tile does not fit into shared memory.
+int run_attend_tiled(const CudaTarget& target, const AttendJob& job);
 // D and Dv up to 256.
 int run_attend_any(const CudaTarget& target, const AttendJob& job);
 

@@ -58,17 +58,21 @@ bool has_two_orders(const Shape& shape) {
 
 }  // namespace
 
-Result<Tensor> narrowed_to(const Tensor& tensor, DType kept) {
+Result<Tensor> narrowed_to(const Tensor& tensor, DType kept, Workers& workers) {
   if (tensor.dtype() == kept) return tensor;
   if (tensor.dtype() != DType::kF32 || (kept != DType::kF16 && kept != DType::kBF16))
     return cast(tensor, kept, heap_pool());
   BOLIDE_TRY(Tensor to, Tensor::make(kept, tensor.shape()));
   const auto from = tensor.as<float>();
   const auto out = to.mutate<uint16_t>();
-  if (kept == DType::kF16)
-    for (size_t i = 0; i < out.size(); ++i) out[i] = f32_to_f16(within(from[i], 65504.0f));
-  else
-    for (size_t i = 0; i < out.size(); ++i) out[i] = f32_to_bf16(within(from[i], 0x1.fep127f));
+  constexpr size_t kPart = 1 << 16;
+  workers.run(static_cast<int64_t>((out.size() + kPart - 1) / kPart), [&](int64_t part, int) {
+    const size_t begin = static_cast<size_t>(part) * kPart, end = std::min(out.size(), begin + kPart);
+    if (kept == DType::kF16)
+      for (size_t i = begin; i < end; ++i) out[i] = f32_to_f16(within(from[i], 65504.0f));
+    else
+      for (size_t i = begin; i < end; ++i) out[i] = f32_to_bf16(within(from[i], 0x1.fep127f));
+  });
   return to;
 }
 
@@ -206,7 +210,7 @@ Result<DeviceTensor> DeviceContext::on_device(DeviceSlot& slot, std::optional<bo
     const Tensor* tensor = slot.on_host ? slot.host.tensor() : nullptr;
     if (tensor == nullptr || tensor->is_string()) return error(Code::kInternal, "an input is not there");
     if (slot.is_known) {
-      const auto narrowed = [&]() -> Result<Tensor> { return narrowed_to(*tensor, kept); };
+      const auto narrowed = [&]() -> Result<Tensor> { return narrowed_to(*tensor, kept, workers_); };
       BOLIDE_TRY(auto memory, machine_.constants.get(*tensor, to_string(kept), narrowed, stream()));
       slot.device = {std::move(memory), kept, slot.dtype, slot.shape, false};
     } else {
@@ -253,7 +257,7 @@ Result<std::shared_ptr<std::byte>> DeviceContext::packed(DeviceSlot& slot, std::
   const DType kept = machine_.kept(slot.dtype);
   const auto narrowed = [&]() -> Result<Tensor> {
     BOLIDE_TRY(const Tensor tensor, make());
-    return narrowed_to(tensor, kept);
+    return narrowed_to(tensor, kept, workers_);
   };
   return kept_pack(slot, fmt::format("{} {}", form, to_string(kept)), narrowed);
 }

@@ -150,8 +150,9 @@ struct DeviceSlot {
   AnyValue host;
   DeviceTensor device;
   bool on_host = false;
-  bool is_known = false;     // the host's contents are the same in every run of these shapes
-  bool is_constant = false;  // of the graph
+  bool is_made_there = false;  // by a kernel of the device: what the host has, if anything, is a copy
+  bool is_known = false;       // the host's contents are the same in every run of these shapes
+  bool is_constant = false;    // of the graph
   DType dtype = DType::kNone;
   Shape shape;
   std::vector<std::pair<std::string, std::shared_ptr<std::byte>>> packs;  // of a constant: what it was packed as
@@ -235,6 +236,7 @@ class DeviceContext {
 
   DeviceMachine& machine() { return machine_; }
   Stream& stream() { return machine_.stream; }
+  Workers& workers() { return workers_; }
   Result<> product(ProductJob job) {
     job.tf32 = machine_.tf32 && job.dtype == DType::kF32;
     return machine_.choices.run(machine_.device, stream(), job, !machine_.capturing);
@@ -287,7 +289,7 @@ std::optional<Element> element_of(std::string_view domain, std::string_view name
                                   int64_t version);
 
 // A constant as the machine keeps it: finite numbers beyond the range of f16 or bf16 become its largest.
-Result<Tensor> narrowed_to(const Tensor& tensor, DType kept);
+Result<Tensor> narrowed_to(const Tensor& tensor, DType kept, Workers& workers);
 
 // True if kernels move elements of the type.
 bool can_copy(DType dtype);

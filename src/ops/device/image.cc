@@ -62,7 +62,7 @@ Result<bool> move(DeviceContext& c, const layout::Moves& moves) {
   MappedJob job{.in = x.data(), .out = y.data(), .rank = moves.shape.rank};
   job.bytes = static_cast<int>(element_bytes(x.dtype));
   if (moves.fill) {
-    BOLIDE_TRY(const Tensor fill, narrowed_to(moves.fill, x.dtype));
+    BOLIDE_TRY(const Tensor fill, narrowed_to(moves.fill, x.dtype, c.workers()));
     for (size_t at = 0; at < sizeof job.fill; at += fill.bytes())
       std::memcpy(reinterpret_cast<std::byte*>(job.fill) + at, fill.data(), fill.bytes());
   }

@@ -204,12 +204,18 @@ Result<bool> run_split(DeviceContext& c) {
 }
 
 Result<bool> run_slice(DeviceContext& c) {
-  if (c.version() < 10 || !can_copy(c.dtype(0))) return false;
-  const auto starts = c.integers(1), ends = c.integers(2);
+  if (!can_copy(c.dtype(0))) return false;
+  const bool in_file = c.version() < 10;
+  BOLIDE_TRY(const auto file_starts, c.attributes().integers("starts"));
+  BOLIDE_TRY(const auto file_ends, c.attributes().integers("ends"));
+  BOLIDE_TRY(const auto file_axes, c.attributes().integers("axes"));
+  const auto starts = in_file ? std::optional(file_starts) : c.integers(1);
+  const auto ends = in_file ? std::optional(file_ends) : c.integers(2);
   if (!starts || !ends) return false;
   std::vector<int64_t> every, ones(starts->size(), 1);
   for (size_t i = 0; i < starts->size(); ++i) every.push_back(static_cast<int64_t>(i));
-  const auto axes = c.integers(3, every), steps = c.integers(4, ones);
+  const auto axes = !in_file ? c.integers(3, every) : std::optional(file_axes.empty() ? every : file_axes);
+  const auto steps = in_file ? std::optional(ones) : c.integers(4, ones);
   if (!axes || !steps || ends->size() != starts->size() || axes->size() != starts->size() ||
       steps->size() != starts->size())
     return false;

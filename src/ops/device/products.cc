@@ -35,20 +35,24 @@ bool is_packable(const Tensor* tensor) {
 
 // [K, N] as [N, K]; blocks that stay in the cache.
 template <class T>
-void turn(const T* from, T* to, int64_t K, int64_t N) {
+void turn(const T* from, T* to, int64_t K, int64_t N, Workers& workers) {
   constexpr int64_t kBlock = 32;
-  for (int64_t k0 = 0; k0 < K; k0 += kBlock)
-    for (int64_t n0 = 0; n0 < N; n0 += kBlock)
+  workers.run((N + kBlock - 1) / kBlock, [&](int64_t block, int) {
+    const int64_t n0 = block * kBlock;
+    for (int64_t k0 = 0; k0 < K; k0 += kBlock)
       for (int64_t n = n0; n < std::min(N, n0 + kBlock); ++n)
         for (int64_t k = k0; k < std::min(K, k0 + kBlock); ++k) to[n * K + k] = from[k * N + n];
+  });
 }
-Result<Tensor> turned(const Tensor& tensor) {
+Result<Tensor> turned(const Tensor& tensor, Workers& workers) {
   const int64_t K = tensor.dim(0), N = tensor.dim(1);
   BOLIDE_TRY(Tensor to, Tensor::make(tensor.dtype(), {N, K}));
   if (element_bytes(tensor.dtype()) == 4)
-    turn(reinterpret_cast<const uint32_t*>(tensor.data()), reinterpret_cast<uint32_t*>(to.mutable_data()), K, N);
+    turn(reinterpret_cast<const uint32_t*>(tensor.data()), reinterpret_cast<uint32_t*>(to.mutable_data()), K, N,
+         workers);
   else
-    turn(reinterpret_cast<const uint16_t*>(tensor.data()), reinterpret_cast<uint16_t*>(to.mutable_data()), K, N);
+    turn(reinterpret_cast<const uint16_t*>(tensor.data()), reinterpret_cast<uint16_t*>(to.mutable_data()), K, N,
+         workers);
   return to;
 }
 
@@ -62,7 +66,7 @@ Result<Right> right_of(DeviceContext& c, size_t input, bool is_turned, int64_t b
     const Tensor& tensor = *c.known(input);
     const Tensor matrix = tensor.reshaped(is_turned ? Shape{N, K} : Shape{K, N});
     BOLIDE_TRY(auto memory, c.packed(input, is_turned ? "rows" : "turned", [&]() -> Result<Tensor> {
-      return is_turned ? Result<Tensor>(matrix) : turned(matrix);
+      return is_turned ? Result<Tensor>(matrix) : turned(matrix, c.workers());
     }));
     return Right{std::move(memory), true};
   }
