@@ -138,7 +138,7 @@ int run(const Arguments& arguments) {
     for (int i = 0; i < count; ++i) {
       Request request;
       for (int32_t t = 0; t < arguments.prompt; ++t) request.prompt.push_back(static_cast<int32_t>(random() % vocab));
-      request.tokens_max = arguments.generate;
+      request.tokens_max = timed ? arguments.generate : std::min(arguments.generate, 8);
       request.sampling.temperature = 0.8f;
       request.sampling.seed = random();
       if (const auto id = engine.submit(std::move(request), sink); !id) die(id.error().text);
