@@ -18,6 +18,7 @@ void add_run(const Command& app, Outcome& outcome);
 void add_build(const Command& app, Outcome& outcome);
 void add_inspect(const Command& app, Outcome& outcome);
 void add_bench(const Command& app, Outcome& outcome, const Version& version);
+void add_bench_serve(const Command& bench, Outcome& outcome, const Version& version);
 void add_profile(const Command& app, Outcome& outcome, const Version& version);
 void add_tune(const Command& app, Outcome& outcome);
 void add_eval(const Command& app, Outcome& outcome);
