@@ -25,6 +25,7 @@ void add_eval(const Command& app, Outcome& outcome);
 void add_synth(const Command& app, Outcome& outcome);
 void add_conformance(const Command& app, Outcome& outcome);
 void add_compare(const Command& app, Outcome& outcome);
+void add_doctor(const Command& app, Outcome& outcome);
 void add_zoo(const Command& app, Outcome& outcome);
 void add_completion(CLI::App& app);  // which it describes
 

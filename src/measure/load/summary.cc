@@ -46,8 +46,11 @@ SteadyState find_steady(const RunLog& log, std::span<const double> series, doubl
     steady.reason = "the time to the first token still changes at the end; so it does where the load is more than the "
                     "server can take";
   } else if (!rate.judged || !first.judged) {
-    steady.reason = fmt::format("the run is too short to tell: {} answers, {} windows; 50 of each are needed",
+    steady.reason = fmt::format("the run is too short to tell: {} answers, {} windows, 50 of each are needed",
                                 ttft.size(), series.size());
+    const size_t fewest = std::min(ttft.size(), series.size());
+    if (fewest > 0)
+      steady.reason += fmt::format("; try --duration {:.0f}", std::ceil(log.issue_end_s * 60 / static_cast<double>(fewest)));
   }
   if (!steady.reason.empty()) return steady;
   steady.found = true;
