@@ -102,11 +102,11 @@ GpuSurvey survey_gpus(const std::filesystem::path& libraries) {
   const CudaLibraries where = find_cuda_libraries(libraries);
   GpuSurvey out;
   out.built = true;
-  const auto look = [&](const char* name, Result<Library> library) {
+  const auto look = [&](const char* name, const Result<Library>& library) {
     out.libraries.push_back({name, library ? library->path() : "", library ? "" : library.error().text});
-    return library;
   };
-  const Result<Library> nvml = look("NVML", open_nvml(where));
+  const Result<Library> nvml = open_nvml(where);
+  look("NVML", nvml);
   look("cuBLASLt", open_cublaslt(where));
   look("cuDNN", open_cudnn(where));
   look("NCCL", open_nccl(where));

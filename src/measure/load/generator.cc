@@ -155,10 +155,9 @@ void Generator::watch(Connection& connection, bool write) {
 
 // A connection that waits, or a new one; null if there may be no more.
 Connection* Generator::take_connection() {
-  while (!idle_.empty()) {
+  if (!idle_.empty()) {
     Connection& connection = *connections_[idle_.back()];
     idle_.pop_back();
-    if (connection.stage != Stage::kIdle) continue;
     connection.reused = true;
     return &connection;
   }
@@ -222,6 +221,7 @@ void Generator::send_request(int64_t index) {
 
 void Generator::close_connection(Connection& connection) {
   if (connection.stage == Stage::kFree) return;
+  if (connection.stage == Stage::kIdle) std::erase(idle_, connection.slot);
   if (connection.descriptor >= 0) ::close(connection.descriptor);
   connection.descriptor = -1;
   connection.stage = Stage::kFree;

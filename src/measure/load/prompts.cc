@@ -32,7 +32,7 @@ void append_words(std::string& text, int32_t count, std::mt19937_64& random) {
 
 Result<Prompts> Prompts::of_file(const std::filesystem::path& path, const WordOptions& options) {
   constexpr size_t kLinesMax = 1'000'000;
-  constexpr int64_t kOutputTokensMax = 1 << 20;
+  constexpr uint64_t kOutputTokensMax = 1 << 20;
   BOLIDE_TRY(const std::string text, read_file(path, 256u << 20));
   Prompts prompts(options);
   size_t number = 0;
@@ -59,10 +59,10 @@ Result<Prompts> Prompts::of_file(const std::filesystem::path& path, const WordOp
     for (const char* name : {"max_tokens", "output_tokens"}) {
       const auto value = parsed.find(name);
       if (value == parsed.end()) continue;
-      if (!value->is_number_integer() || value->is_number_unsigned() != (*value >= 0) || *value < 1 ||
-          *value > kOutputTokensMax)
+      const uint64_t number_of_tokens = value->is_number_unsigned() ? value->get<uint64_t>() : 0;
+      if (number_of_tokens < 1 || number_of_tokens > kOutputTokensMax)
         return bad(fmt::format("\"{}\" is not a number from 1 to {}", name, kOutputTokensMax));
-      entry.output_tokens = value->get<int32_t>();
+      entry.output_tokens = static_cast<int32_t>(number_of_tokens);
     }
     prompts.has_messages_ = prompts.has_messages_ || !entry.messages_json.empty();
     prompts.lines_.push_back(std::move(entry));

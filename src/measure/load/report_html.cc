@@ -194,7 +194,8 @@ std::string section(const Summary& point) {
                                 load_name(point), point.requests, point.duration_s, point.ok, point.failed,
                                 point.output_tokens_per_s, point.requests_per_s);
   if (point.steady.found)
-    out += fmt::format(" Warm-up, left out: {:.1f} s (MSER-5).", point.steady.warmup_s);
+    out += fmt::format(" Warm-up, left out: {:.1f} s (MSER-5), {} answers, first token after up to {:.1f} ms.",
+                       point.steady.warmup_s, point.left_out, point.left_out_ttft_max * 1e3);
   else
     out += fmt::format(" <span class=\"bad\">No steady state: {}.</span>", escaped(point.steady.reason));
   if (!point.kept_plan)

@@ -21,6 +21,12 @@ std::string with_interval(const Percentile& percentile) {
                      percentile.interval.confidence < 0.949 ? ">" : "", milliseconds(percentile.interval.high));
 }
 
+std::string left_out_text(const Summary& point) {
+  if (point.left_out == 0) return {};
+  return fmt::format(" (left out: {} answers, first token after up to {} ms)", point.left_out,
+                     milliseconds(point.left_out_ttft_max));
+}
+
 std::string row(std::string_view name, const Distribution& distribution) {
   if (distribution.samples == 0) return fmt::format("  {:<22} none\n", name);
   std::string line = fmt::format("  {:<22}", name);
@@ -69,6 +75,8 @@ Json to_json(const Summary& point) {
               {"errors", faults},
               {"steady_state", {{"found", point.steady.found},
                                 {"warmup_s", point.steady.warmup_s},
+                                {"left_out", point.left_out},
+                                {"left_out_ttft_max_ms", point.left_out_ttft_max * 1e3},
                                 {"method", "MSER-5 on output tokens/s and time to first token"},
                                 {"reason", point.steady.reason}}},
               {"duration_s", point.duration_s},
@@ -133,7 +141,7 @@ std::string details_text(const Summary& point) {
   std::string text = fmt::format("{}: {} requests in {:.1f} s{}", load_name(point), point.requests, point.duration_s,
                                  point.by_user ? ", ended early" : "");
   if (point.steady.found)
-    text += fmt::format(", {:.1f} s of it warm-up (left out)\n", point.steady.warmup_s);
+    text += fmt::format(", {:.1f} s of it warm-up{}\n", point.steady.warmup_s, left_out_text(point));
   else
     text += fmt::format("\n  no steady state: {}; everything counts\n", point.steady.reason);
   text += fmt::format("  {:<22}{:<26}{:<26}{:<26}{}\n", "ms [95 % interval]", "P50", "P90", "P95", "P99");

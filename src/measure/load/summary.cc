@@ -31,7 +31,7 @@ std::vector<double> rate_series(const RunLog& log, size_t together, double end_s
   return series;
 }
 
-SteadyState find_steady(const RunLog& log, std::span<const double> series, double window_s) {
+SteadyState find_steady(const RunLog& log, std::span<const double> series, double window_s, double end_s) {
   SteadyState steady;
   std::vector<double> ttft, due;
   for (const RequestRecord& record : log.requests)
@@ -50,7 +50,7 @@ SteadyState find_steady(const RunLog& log, std::span<const double> series, doubl
                                 ttft.size(), series.size());
     const size_t fewest = std::min(ttft.size(), series.size());
     if (fewest > 0)
-      steady.reason += fmt::format("; try --duration {:.0f}", std::ceil(log.issue_end_s * 60 / static_cast<double>(fewest)));
+      steady.reason += fmt::format("; try --duration {:.0f}", std::ceil(end_s * 60 / static_cast<double>(fewest)));
   }
   if (!steady.reason.empty()) return steady;
   steady.found = true;
@@ -151,15 +151,17 @@ Summary summarise_run(const RunLog& log, const LoadPlan& plan, const Promise& pr
   out.rate = rate;
   if (plan.arrivals_s.empty()) out.concurrency = plan.concurrency;
   out.faults = log.faults;
-  out.duration_s = log.issue_end_s;
+  // Behind the last request the load falls, and counts no more; but a run that is mostly its own end counts whole.
+  const double end = 2 * log.issue_end_s >= log.end_s ? log.issue_end_s : log.end_s;
+  out.duration_s = end;
   out.promise = promise;
   out.by_user = log.interrupted;
-  const size_t together = windows_together(log.issue_end_s);
+  const size_t together = windows_together(end);
   out.series_window_s = static_cast<double>(together) * kWindowSeconds;
-  out.tokens_per_s = rate_series(log, together, log.issue_end_s);
-  out.steady = find_steady(log, out.tokens_per_s, out.series_window_s);
+  out.tokens_per_s = rate_series(log, together, end);
+  out.steady = find_steady(log, out.tokens_per_s, out.series_window_s, end);
   const double from = out.steady.warmup_s;
-  out.window_s = log.issue_end_s - from;
+  out.window_s = end - from;
 
   std::vector<double> ttft, itl, gap, e2e;
   int64_t prompts = 0, prompt_tokens = 0, output_tokens = 0, events = 0;
@@ -169,6 +171,10 @@ Summary summarise_run(const RunLog& log, const LoadPlan& plan, const Promise& pr
     out.interrupted += record.interrupted ? 1 : 0;
     out.failed += !record.ok && !record.interrupted ? 1 : 0;
     if (record.ok) out.ttft_points.emplace_back(record.due_s, record.first_s - record.due_s);
+    if (record.due_s < from && record.ok) {
+      ++out.left_out;
+      out.left_out_ttft_max = std::max(out.left_out_ttft_max, record.first_s - record.due_s);
+    }
     if (record.due_s < from || record.interrupted) continue;
     ++out.counted;
     out.kept += keeps(promise, record) ? 1 : 0;
@@ -185,7 +191,7 @@ Summary summarise_run(const RunLog& log, const LoadPlan& plan, const Promise& pr
     }
   }
   for (const Gap& each : log.gaps)
-    if (each.end_s >= from && each.end_s <= log.issue_end_s) gap.push_back(each.seconds);
+    if (each.end_s >= from && each.end_s <= end) gap.push_back(each.seconds);
   out.ttft = distribution_of(ttft);
   out.itl = distribution_of(itl);
   out.gap = distribution_of(gap);
@@ -197,7 +203,7 @@ Summary summarise_run(const RunLog& log, const LoadPlan& plan, const Promise& pr
   if (out.window_s > 0) {
     double seen = 0;  // events in the window, partial windows left out
     const auto first = static_cast<size_t>(std::ceil(from / kWindowSeconds));
-    const auto last = static_cast<size_t>(log.issue_end_s / kWindowSeconds);
+    const auto last = static_cast<size_t>(end / kWindowSeconds);
     for (size_t i = first; i < std::min(last, log.events_per_window.size()); ++i) seen += log.events_per_window[i];
     if (last > first)
       out.output_tokens_per_s =

@@ -44,6 +44,8 @@ struct Summary {
   // Of requests due after the warm-up.
   int64_t counted = 0, counted_ok = 0;
   double window_s = 0;  // in which they were due
+  int64_t left_out = 0;  // answers of the warm-up, and the worst of them: a stall at the start is no secret
+  double left_out_ttft_max = 0;
   double requests_per_s = 0, output_tokens_per_s = 0;
   double prompt_tokens = 0, output_tokens = 0;  // means of a request
   bool prompt_tokens_known = false;
