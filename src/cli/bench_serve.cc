@@ -51,7 +51,10 @@ constexpr Option<BenchServeFlags> kBenchServeOptions[] = {
     {"concurrency", &BenchServeFlags::concurrency, {}, "closed loop: numbers of users, one run each: 1,4,16"},
     {"rate", &BenchServeFlags::rate, {}, "open loop: requests a second, one run each: 2,5"},
     {"arrival", &BenchServeFlags::arrival, {.choices = "poisson|fixed"}, "how requests of an open loop come"},
-    {"duration", &BenchServeFlags::duration, {.unit = "s", .min = 0.1, .max = 86400}, "of one run; then answers are awaited"},
+    {"duration",
+     &BenchServeFlags::duration,
+     {.unit = "s", .min = 0.1, .max = 86400},
+     "of one run; then answers are awaited"},
     {"count", &BenchServeFlags::count, {.unit = "requests", .min = 0}, "most requests of one run; 0: no limit"},
     {"timeout", &BenchServeFlags::timeout, {.unit = "s", .min = 0.1, .max = 86400}, "of one request"},
     {"prompt_tokens",
@@ -229,8 +232,8 @@ Result<load::Summary> run_point(const Point& point, const BenchServeFlags& flags
     plan.arrivals_s = load::arrival_times(flags.arrival == "fixed" ? load::Arrival::kFixed : load::Arrival::kPoisson,
                                           point.rate, flags.duration, flags.count, static_cast<uint64_t>(flags.seed));
     if (plan.arrivals_s.empty())
-      return error(Code::kInvalid, fmt::format("--rate {}: no request is due within --duration {} s", point.rate,
-                                               flags.duration));
+      return error(Code::kInvalid,
+                   fmt::format("--rate {}: no request is due within --duration {} s", point.rate, flags.duration));
   }
   ProgressLine line;
   const std::string name = point.concurrency > 0 ? fmt::format("concurrency {}", point.concurrency)

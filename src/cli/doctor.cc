@@ -56,11 +56,13 @@ Result<int> doctor(const DoctorFlags& flags) {
 }  // namespace
 
 void add_doctor(const Command& app, Outcome& outcome) {
-  const Command command = app.add_command("doctor", "Say what of this machine is used, what is in the way, what to change");
+  const Command command =
+      app.add_command("doctor", "Say what of this machine is used, what is in the way, what to change");
   auto flags = std::make_shared<DoctorFlags>();
   command.footer(kFooter);
   command.add_option("models", flags->models, "model files: are they whole, do they fit");
-  command.add_option("--port", flags->ports, "is it free for a server (may be repeated; 8000 if none is given)").repeated();
+  command.add_option("--port", flags->ports, "is it free for a server (may be repeated; 8000 if none is given)")
+      .repeated();
   const auto options = bind_options(*flags, kDoctorOptions);
   command.add_options(options);
   command.callback([flags, &outcome] {

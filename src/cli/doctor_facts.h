@@ -45,7 +45,7 @@ struct MachineFacts {
 
   int64_t memory_bytes = 0, memory_available_bytes = 0, swap_bytes = 0;  // 0: unknown
   std::optional<int64_t> memory_limit_bytes;                             // of the control groups
-  std::string huge_pages;  // "always", "madvise", "never"; empty: unknown
+  std::string huge_pages;                                                // "always", "madvise", "never"; empty: unknown
   std::vector<NumaNode> nodes;
 
   uint64_t open_files = kNoLimit, open_files_max = kNoLimit;  // soft and hard
@@ -54,10 +54,10 @@ struct MachineFacts {
 
   std::vector<PortFact> ports;
 
-  int nvidia_devices = 0;       // that the PCI bus shows
-  bool nvidia_nodes = false;    // /dev/nvidiactl can be opened
+  int nvidia_devices = 0;     // that the PCI bus shows
+  bool nvidia_nodes = false;  // /dev/nvidiactl can be opened
   GpuSurvey gpus;
-  std::string gpu_problem;      // why --device cuda does not work; empty: it does, or there is no GPU
+  std::string gpu_problem;  // why --device cuda does not work; empty: it does, or there is no GPU
 
   std::vector<ModelFact> models;
 };

@@ -26,9 +26,7 @@ void judge_processor(const MachineFacts& facts, Findings& out) {
       finding.meaning = "without AVX2 the slow reference kernels run: many times slower";
       finding.remedy = "use a processor with AVX2; in a virtual machine let it pass the host's processor through";
       break;
-    case Isa::kAvx2:
-      finding.meaning = "AVX2 kernels are used; AVX-512 with VNNI would be about twice as fast";
-      break;
+    case Isa::kAvx2: finding.meaning = "AVX2 kernels are used; AVX-512 with VNNI would be about twice as fast"; break;
     case Isa::kAvx512:
       finding.meaning = "AVX-512 kernels are used; there is no VNNI, so products of codes take more instructions";
       break;
@@ -84,13 +82,14 @@ void judge_cores(const MachineFacts& facts, Findings& out) {
 
 void judge_memory(const MachineFacts& facts, Findings& out) {
   if (facts.memory_bytes > 0) {
-    Finding finding{Verdict::kOk, "memory",
-                    fmt::format("{}, {} available", bytes_text(facts.memory_bytes),
-                                bytes_text(facts.memory_available_bytes)),
-                    "", ""};
+    Finding finding{
+        Verdict::kOk, "memory",
+        fmt::format("{}, {} available", bytes_text(facts.memory_bytes), bytes_text(facts.memory_available_bytes)), "",
+        ""};
     if (facts.memory_limit_bytes && *facts.memory_limit_bytes < facts.memory_bytes) {
       finding.found += fmt::format(", the control group allows {}", bytes_text(*facts.memory_limit_bytes));
-      finding.meaning = "what goes beyond the group's limit ends the process; mapped model files count, but can be given up";
+      finding.meaning =
+          "what goes beyond the group's limit ends the process; mapped model files count, but can be given up";
     }
     const int64_t gibibyte = int64_t{1} << 30;
     if (facts.memory_available_bytes < gibibyte / 2) {
@@ -128,12 +127,12 @@ void judge_memory(const MachineFacts& facts, Findings& out) {
 
 void judge_limits(const MachineFacts& facts, Findings& out) {
   constexpr uint64_t kFilesFew = 4096, kFilesTooFew = 256;
-  Finding files{Verdict::kOk, "open files",
-                facts.open_files == kNoLimit
-                    ? std::string("unlimited")
-                    : fmt::format("{} (may be raised to {})", facts.open_files,
-                                  facts.open_files_max == kNoLimit ? "any number" : std::to_string(facts.open_files_max)),
-                "each connection of a server takes one", ""};
+  const auto number = [](uint64_t limit) {
+    return limit == kNoLimit ? std::string("unlimited") : std::to_string(limit);
+  };
+  Finding files{Verdict::kOk, "open files", number(facts.open_files), "each connection of a server takes one", ""};
+  if (facts.open_files_max > facts.open_files)
+    files.found += fmt::format(" (may be raised: {})", number(facts.open_files_max));
   const uint64_t usable = std::max(facts.open_files, facts.open_files_max);
   if (usable < kFilesTooFew) {
     files.verdict = Verdict::kProblem;
@@ -145,8 +144,7 @@ void judge_limits(const MachineFacts& facts, Findings& out) {
   }
   out.push_back(std::move(files));
   Finding locked{Verdict::kOk, "locked memory", limit_text(facts.locked_bytes), "Bolide locks none on a processor", ""};
-  if (!facts.gpus.gpus.empty())
-    locked.meaning = "pinned buffers of a GPU are the driver's and do not count";
+  if (!facts.gpus.gpus.empty()) locked.meaning = "pinned buffers of a GPU are the driver's and do not count";
   out.push_back(std::move(locked));
   if (facts.address_space_bytes != kNoLimit)
     out.push_back({Verdict::kProblem, "address space", limit_text(facts.address_space_bytes),
@@ -161,9 +159,9 @@ void judge_ports(const MachineFacts& facts, Findings& out) {
     else
       out.push_back({Verdict::kProblem, "port", fmt::format("{}: {}", port.port, port.said),
                      "a server cannot listen there",
-                     port.port < 1024 ? "a port from 1024 on, or the capability CAP_NET_BIND_SERVICE"
-                                      : fmt::format("end what listens there (ss -ltnp 'sport = :{}'), or another port",
-                                                    port.port)});
+                     port.port < 1024
+                         ? "a port from 1024 on, or the capability CAP_NET_BIND_SERVICE"
+                         : fmt::format("end what listens there (ss -ltnp 'sport = :{}'), or another port", port.port)});
   }
 }
 
@@ -201,7 +199,8 @@ void judge_gpu(const SurveyedGpu& gpu, size_t gpus, Findings& out) {
   } else {
     finding.meaning = "general kernels are used; the fastest are for compute capability 9.0";
   }
-  if (gpu.mig) note("it is cut into MIG instances, of which one is used", "MIG off for the whole GPU, if nobody else needs it");
+  if (gpu.mig)
+    note("it is cut into MIG instances, of which one is used", "MIG off for the whole GPU, if nobody else needs it");
   if (const std::string reasons = throttle_text(gpu.throttle_reasons); !reasons.empty())
     note(fmt::format("its clocks are held down ({})", reasons), "cooling, or a higher power limit (nvidia-smi -pl)");
   constexpr int kHot = 85;
@@ -214,7 +213,8 @@ void judge_gpu(const SurveyedGpu& gpu, size_t gpus, Findings& out) {
     out.push_back({Verdict::kOk, "topology",
                    gpu.nvlinks > 0 ? fmt::format("{}: {} NVLinks up", gpu.pci_bus_id, gpu.nvlinks)
                                    : fmt::format("{}: no NVLink", gpu.pci_bus_id),
-                   gpu.nvlinks > 0 ? "GPUs reach each other's memory directly" : "GPUs reach each other over PCIe", ""});
+                   gpu.nvlinks > 0 ? "GPUs reach each other's memory directly" : "GPUs reach each other over PCIe",
+                   ""});
 }
 
 void judge_libraries(const MachineFacts& facts, Findings& out) {
@@ -226,10 +226,10 @@ void judge_libraries(const MachineFacts& facts, Findings& out) {
     } else {
       finding.found = fmt::format("{}: {}", library.name, library.said);
       finding.verdict = needed ? Verdict::kProblem : Verdict::kNote;
-      finding.meaning = needed                     ? "prompts are slower: only Bolide's own kernels run"
-                        : library.name == "NVML"   ? "clocks, power and energy are not reported"
-                        : library.name == "NCCL"   ? "one GPU needs none; several would"
-                                                   : "nothing needs it yet";
+      finding.meaning = needed                   ? "prompts are slower: only Bolide's own kernels run"
+                        : library.name == "NVML" ? "clocks, power and energy are not reported"
+                        : library.name == "NCCL" ? "one GPU needs none; several would"
+                                                 : "nothing needs it yet";
       finding.remedy = library.name == "NVML" ? "it comes with the driver (libnvidia-ml1)"
                                               : "install CUDA 13's libraries, or give their folder with --cuda-libs";
       if (!needed && library.name != "NVML") finding.verdict = Verdict::kOk, finding.remedy.clear();
@@ -279,10 +279,7 @@ void judge_models(const MachineFacts& facts, Findings& out) {
     Finding finding{Verdict::kOk, "model", model.path, "", ""};
     if (!model.problem.empty()) {
       finding.verdict = Verdict::kProblem;
-      finding.meaning = model.problem;
-      const bool cut = model.problem.find("past the end") != std::string::npos ||
-                       model.problem.find("truncated") != std::string::npos;
-      finding.remedy = cut ? "download it again: it is not whole" : "";
+      finding.meaning = model.problem;  // which says what to do
       out.push_back(std::move(finding));
       continue;
     }
@@ -308,7 +305,8 @@ void judge_models(const MachineFacts& facts, Findings& out) {
       }
     if (model.on_network) {
       finding.verdict = std::max(finding.verdict, Verdict::kNote);
-      finding.meaning += "; its pages come over a network: a first start is as slow as that, and an outage ends the process";
+      finding.meaning +=
+          "; its pages come over a network: a first start is as slow as that, and an outage ends the process";
       finding.remedy += fmt::format("{}copy it to a local disk", finding.remedy.empty() ? "" : "; ");
     }
     out.push_back(std::move(finding));
@@ -348,7 +346,8 @@ std::string findings_text(std::span<const Finding> findings) {
     if (!finding.meaning.empty()) text += fmt::format("{:<24}{}\n", "", printable(finding.meaning));
     if (!finding.remedy.empty()) text += fmt::format("{:<24}to change it: {}\n", "", printable(finding.remedy));
   }
-  return text + fmt::format("{} problem{}, {} note{}\n", problems, problems == 1 ? "" : "s", notes, notes == 1 ? "" : "s");
+  return text +
+         fmt::format("{} problem{}, {} note{}\n", problems, problems == 1 ? "" : "s", notes, notes == 1 ? "" : "s");
 }
 
 std::string findings_json(std::span<const Finding> findings) {

@@ -150,7 +150,8 @@ int count_nvidia_devices() {
   std::error_code ignored;
   for (fs::directory_iterator it("/sys/bus/pci/devices", ignored), end; !ignored && it != end; it.increment(ignored))
     // 0x03....: a display controller or an accelerator without a display.
-    count += first_line(it->path() / "vendor") == "0x10de" && first_line(it->path() / "class").starts_with("0x03") ? 1 : 0;
+    count +=
+        first_line(it->path() / "vendor") == "0x10de" && first_line(it->path() / "class").starts_with("0x03") ? 1 : 0;
   return count;
 }
 
@@ -161,11 +162,11 @@ void look_at_file_system(const fs::path& path, ModelFact* fact) {
     bool network;
   };
   static constexpr Row kRows[] = {
-      {0xEF53, "ext4", false},        {0x58465342, "xfs", false},       {0x9123683E, "btrfs", false},
-      {0x794C7630, "overlay", false}, {0x01021994, "tmpfs", false},     {0x2FC12FC1, "zfs", false},
-      {0x73717368, "squashfs", false}, {0xE0F5E1E2, "erofs", false},    {0xF2F52010, "f2fs", false},
-      {0x6969, "nfs", true},          {0xFF534D42, "cifs", true},       {0xFE534D42, "smb", true},
-      {0x01021997, "9p", true},       {0x65735546, "fuse", true},       {0x00C36400, "ceph", true},
+      {0xEF53, "ext4", false},         {0x58465342, "xfs", false},   {0x9123683E, "btrfs", false},
+      {0x794C7630, "overlay", false},  {0x01021994, "tmpfs", false}, {0x2FC12FC1, "zfs", false},
+      {0x73717368, "squashfs", false}, {0xE0F5E1E2, "erofs", false}, {0xF2F52010, "f2fs", false},
+      {0x6969, "nfs", true},           {0xFF534D42, "cifs", true},   {0xFE534D42, "smb", true},
+      {0x01021997, "9p", true},        {0x65735546, "fuse", true},   {0x00C36400, "ceph", true},
       {0x0BD00BD0, "lustre", true},
   };
   struct statfs info{};

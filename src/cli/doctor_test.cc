@@ -100,20 +100,53 @@ TEST(Doctor, EachFaultIsFoundWithItsRemedy) {
       {"port", Verdict::kProblem, "CAP_NET_BIND", [](MachineFacts& f) { f.ports[0] = {80, "Permission denied"}; }},
       {"GPU", Verdict::kProblem, "without CUDA", [](MachineFacts& f) { f.nvidia_devices = 2; }},
       {"driver", Verdict::kProblem, "--gpus all",
-       [](MachineFacts& f) { f.nvidia_devices = 1; f.gpus.built = true; f.gpus.said = "no NVML"; }},
-      {"driver", Verdict::kProblem, "580", [](MachineFacts& f) { add_h200(f); f.gpus.driver_cuda = 12040; }},
+       [](MachineFacts& f) {
+         f.nvidia_devices = 1;
+         f.gpus.built = true;
+         f.gpus.said = "no NVML";
+       }},
+      {"driver", Verdict::kProblem, "580",
+       [](MachineFacts& f) {
+         add_h200(f);
+         f.gpus.driver_cuda = 12040;
+       }},
       {"library", Verdict::kProblem, "--cuda-libs",
-       [](MachineFacts& f) { add_h200(f); f.gpus.libraries[1] = {"cuBLASLt", "", "not found"}; }},
-      {"GPU", Verdict::kProblem, "8.0", [](MachineFacts& f) { add_h200(f); f.gpus.gpus[0].compute_capability = 75; }},
-      {"GPU", Verdict::kNote, "heat", [](MachineFacts& f) { add_h200(f); f.gpus.gpus[0].throttle_reasons = 0x40; }},
-      {"GPU", Verdict::kNote, "nvidia-smi", [](MachineFacts& f) { add_h200(f); f.gpus.gpus[0].memory_used_bytes = 90 * kGiB; }},
-      {"GPU", Verdict::kNote, "MIG", [](MachineFacts& f) { add_h200(f); f.gpus.gpus[0].mig = true; }},
-      {"GPU", Verdict::kProblem, "lost", [](MachineFacts& f) { add_h200(f); f.gpu_problem = "the GPU is lost"; }},
+       [](MachineFacts& f) {
+         add_h200(f);
+         f.gpus.libraries[1] = {"cuBLASLt", "", "not found"};
+       }},
+      {"GPU", Verdict::kProblem, "8.0",
+       [](MachineFacts& f) {
+         add_h200(f);
+         f.gpus.gpus[0].compute_capability = 75;
+       }},
+      {"GPU", Verdict::kNote, "heat",
+       [](MachineFacts& f) {
+         add_h200(f);
+         f.gpus.gpus[0].throttle_reasons = 0x40;
+       }},
+      {"GPU", Verdict::kNote, "nvidia-smi",
+       [](MachineFacts& f) {
+         add_h200(f);
+         f.gpus.gpus[0].memory_used_bytes = 90 * kGiB;
+       }},
+      {"GPU", Verdict::kNote, "MIG",
+       [](MachineFacts& f) {
+         add_h200(f);
+         f.gpus.gpus[0].mig = true;
+       }},
+      {"GPU", Verdict::kProblem, "lost",
+       [](MachineFacts& f) {
+         add_h200(f);
+         f.gpu_problem = "the GPU is lost";
+       }},
       {"model", Verdict::kProblem, "larger", [](MachineFacts& f) { f.models[0].bytes = 70 * kGiB; }},
       {"model", Verdict::kNote, "context", [](MachineFacts& f) { f.models[0].bytes = 55 * kGiB; }},
       {"model", Verdict::kNote, "local disk", [](MachineFacts& f) { f.models[0].on_network = true; }},
       {"model", Verdict::kProblem, "download it again",
-       [](MachineFacts& f) { f.models[0].problem = "m.gguf: tensor x lies past the end of the file"; }},
+       [](MachineFacts& f) {
+         f.models[0].problem = "m.gguf: tensor x lies past the end of the file; download it again";
+       }},
   };
   for (const Case& each : cases) {
     SCOPED_TRACE(std::string(each.topic) + ", " + each.word);

@@ -1,5 +1,5 @@
-// What NVIDIA's driver and libraries say of this machine, whether or not a GPU can be used: for `bolide doctor`, without
-// CUDA's headers.
+// What NVIDIA's driver and libraries say of this machine, whether or not a GPU can be used: for `bolide doctor`,
+// without CUDA's headers.
 //
 // Thread rules: plain values; survey_gpus from any thread, it may take some tenths of a second.
 #pragma once
@@ -31,10 +31,10 @@ struct SurveyedGpu {
 };
 
 struct GpuSurvey {
-  bool built = false;     // this program was built with CUDA
-  std::string driver;     // "580.159.03"; empty: no NVML, or it does not answer
-  std::string said;       // why there is none
-  int driver_cuda = 0;    // newest CUDA that the driver runs: 13000 is 13.0
+  bool built = false;   // this program was built with CUDA
+  std::string driver;   // "580.159.03"; empty: no NVML, or it does not answer
+  std::string said;     // why there is none
+  int driver_cuda = 0;  // newest CUDA that the driver runs: 13000 is 13.0
   std::vector<SurveyedLibrary> libraries;
   std::vector<SurveyedGpu> gpus;
 };

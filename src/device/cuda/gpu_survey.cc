@@ -55,8 +55,7 @@ SurveyedGpu survey(const Library& library, Handle handle) {
   }
   unsigned value = 0;
   if (ask(library, "nvmlDeviceGetEnforcedPowerLimit", handle, &value)) gpu.power_limit_watts = value / 1e3;
-  if (unsigned long long reasons = 0;
-      ask(library, "nvmlDeviceGetCurrentClocksThrottleReasons", handle, &reasons))
+  if (unsigned long long reasons = 0; ask(library, "nvmlDeviceGetCurrentClocksThrottleReasons", handle, &reasons))
     gpu.throttle_reasons = reasons;
   if (auto* call = function<int(Handle, int, unsigned*)>(library, "nvmlDeviceGetTemperature");
       call != nullptr && call(handle, kTemperatureGpu, &value) == 0)

@@ -50,10 +50,9 @@ Result<> wait_for(int socket, short events, Clock::time_point end) {
 
 std::string request_text(const Url& url, std::string_view method, std::string_view route, std::string_view headers,
                          std::string_view body) {
-  std::string text = fmt::format("{} {}{} HTTP/1.1\r\nHost: {}\r\nAccept: */*\r\nUser-Agent: bolide-bench\r\n{}", method,
-                                 url.path, route, authority(url), headers);
-  if (!body.empty())
-    text += fmt::format("Content-Type: application/json\r\nContent-Length: {}\r\n", body.size());
+  std::string text = fmt::format("{} {}{} HTTP/1.1\r\nHost: {}\r\nAccept: */*\r\nUser-Agent: bolide-bench\r\n{}",
+                                 method, url.path, route, authority(url), headers);
+  if (!body.empty()) text += fmt::format("Content-Type: application/json\r\nContent-Length: {}\r\n", body.size());
   text += "\r\n";
   text += body;
   return text;
@@ -86,8 +85,7 @@ Result<Answer> fetch(const Address& address, std::string_view request, double ti
       if (fits) answer.body += piece;
       return fits;
     };
-    const bool good = got == 0 ? parser.close()
-                               : parser.push({buffer.data(), static_cast<size_t>(got)}, take);
+    const bool good = got == 0 ? parser.close() : parser.push({buffer.data(), static_cast<size_t>(got)}, take);
     if (!fits) return error(Code::kInvalid, fmt::format("the answer is longer than {} bytes", body_max));
     if (!good) return error(Code::kInvalid, std::string(to_string(parser.fault())));
   }

@@ -93,8 +93,7 @@ TEST(HttpResponse, Hostile) {
 
 TEST(HttpResponse, AnyBytesEndInSomething) {
   std::mt19937_64 random(std::random_device{}());
-  const std::string good =
-      "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n3\r\nabc\r\n0\r\n\r\n";
+  const std::string good = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n3\r\nabc\r\n0\r\n\r\n";
   for (int run = 0; run < 3000; ++run) {
     std::string text = good;
     for (int i = 0; i < 3; ++i) text[random() % text.size()] = static_cast<char>(random());
@@ -120,7 +119,8 @@ std::vector<std::string> events(std::string_view text, size_t piece, bool finish
 
 TEST(HttpEvents, EveryLineEndAndPiece) {
   const std::string text =
-      ": ping\n\ndata: one\n\ndata:two\r\n\r\nevent: x\rdata: a\rdata: b\r\rdata\n\nid: 1\ndatax: no\n\ndata: {\"a\":1}\n\n";
+      ": ping\n\ndata: one\n\ndata:two\r\n\r\nevent: x\rdata: a\rdata: b\r\rdata\n\nid: 1\ndatax: no\n\ndata: "
+      "{\"a\":1}\n\n";
   const std::vector<std::string> expected{"one", "two", "a\nb", "", "{\"a\":1}"};
   for (size_t piece = 1; piece <= text.size(); ++piece) EXPECT_EQ(events(text, piece), expected) << piece;
   EXPECT_EQ(events("data: cut", 3), std::vector<std::string>{});
@@ -150,9 +150,9 @@ TEST(HttpUrl, TakenApart) {
   EXPECT_EQ(parse_url("localhost")->port, 80);
   EXPECT_EQ(parse_url("localhost:81/")->path, "");
   EXPECT_EQ(parse_url("https://host").error().code, Code::kUnsupported);
-  for (const char* text : {"", "http://", "ftp://host", "http://host:0", "http://host:99999", "http://host:8a",
-                           "http://host:", "http://ho st", "http://[::1", "http://user@host", "http://host/?q",
-                           "http://host\r\nX: y"})
+  for (const char* text :
+       {"", "http://", "ftp://host", "http://host:0", "http://host:99999", "http://host:8a",
+        "http://host:", "http://ho st", "http://[::1", "http://user@host", "http://host/?q", "http://host\r\nX: y"})
     EXPECT_FALSE(parse_url(text)) << text;
 }
 

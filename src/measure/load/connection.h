@@ -19,8 +19,8 @@ struct Connection {
   uint32_t generation = 0;  // events of an earlier user of the slot are told by it
   uint64_t tag = 0;         // both, as epoll has it
   Stage stage = Stage::kFree;
-  bool wants_write = false;  // what epoll was told
-  bool reused = false;       // the request is not the connection's first
+  bool wants_write = false;   // what epoll was told
+  bool reused = false;        // the request is not the connection's first
   bool stream_ended = false;  // [DONE] was seen
   bool finished = false;      // a reason for the end was named
   int64_t request = -1;

@@ -39,10 +39,10 @@ std::string request_body(Dialect dialect, const RequestFields& fields);
 Result<> check_extra(std::string_view json);
 
 struct StreamEvent {
-  bool valid = false;     // it is JSON
-  bool end = false;       // [DONE]
-  bool finished = false;  // it names a reason why the answer ends
-  size_t text_bytes = 0;  // of the answer, reasoning included
+  bool valid = false;                              // it is JSON
+  bool end = false;                                // [DONE]
+  bool finished = false;                           // it names a reason why the answer ends
+  size_t text_bytes = 0;                           // of the answer, reasoning included
   int64_t prompt_tokens = -1, output_tokens = -1;  // usage; -1: not said
   bool failed = false;                             // it says that something went wrong,
   std::string error_text;                          // and what, 200 bytes at most

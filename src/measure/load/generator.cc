@@ -30,11 +30,11 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kFaultTextMax = 200;
 constexpr size_t kRefusalBytesMax = 4096;
-constexpr size_t kGapsMax = 4 << 20;       // 32 MiB
-constexpr int32_t kEventsMax = 1 << 20;    // of one request
-constexpr double kBackoffSeconds = 0.1;    // of a user of the closed loop behind an error
-constexpr double kSweepSeconds = 0.1;      // between looks at what is overdue
-constexpr double kEndOfBodySeconds = 1;    // that a body may go on behind [DONE]
+constexpr size_t kGapsMax = 4 << 20;     // 32 MiB
+constexpr int32_t kEventsMax = 1 << 20;  // of one request
+constexpr double kBackoffSeconds = 0.1;  // of a user of the closed loop behind an error
+constexpr double kSweepSeconds = 0.1;    // between looks at what is overdue
+constexpr double kEndOfBodySeconds = 1;  // that a body may go on behind [DONE]
 constexpr uint64_t kTimerTag = UINT64_MAX;
 
 // What must be left of the descriptors that a process may open.
@@ -55,7 +55,11 @@ class Generator {
  public:
   Generator(const Target& target, const LoadPlan& plan, BodySource body, const std::atomic<bool>& stop,
             FunctionRef<void(const LoadProgress&)> progress)
-      : target_(target), plan_(plan), body_(body), stop_(stop), progress_(progress),
+      : target_(target),
+        plan_(plan),
+        body_(body),
+        stop_(stop),
+        progress_(progress),
         connections_max_(connections_limit(plan)) {}
   ~Generator() {
     for (const auto& connection : connections_)
@@ -107,9 +111,9 @@ class Generator {
   double timer_at_ = -1;
   std::vector<std::unique_ptr<Connection>> connections_;
   std::vector<uint32_t> free_, idle_;
-  int64_t in_use_ = 0;    // descriptors that are open
+  int64_t in_use_ = 0;  // descriptors that are open
   int64_t in_flight_ = 0, ok_ = 0, failed_ = 0;
-  size_t arrival_ = 0;          // of the open loop: the next
+  size_t arrival_ = 0;  // of the open loop: the next
   // Of the closed loop: when each user that has no request goes on.
   std::priority_queue<double, std::vector<double>, std::greater<>> users_;
   std::vector<int64_t> again_;  // requests whose kept connection had been closed by the server
@@ -375,8 +379,8 @@ void Generator::on_response_end(Connection& connection, double at) {
     const std::string text = answer.error_text.empty() ? connection.refusal : answer.error_text;
     count_fault(fmt::format("http {}", status), text);
   } else if (connection.parser.content_type() != "text/event-stream") {
-    count_fault("no stream", fmt::format("the answer is {}, not text/event-stream",
-                                         connection.parser.content_type().substr(0, 60)));
+    count_fault("no stream",
+                fmt::format("the answer is {}, not text/event-stream", connection.parser.content_type().substr(0, 60)));
   } else {
     bool good = true;
     const auto event = [&](std::string_view data) { return good = on_event(connection, data, at); };
@@ -444,8 +448,7 @@ void Generator::set_timer() {
   const double seconds = std::max(1e-9, next - now());  // 0 would stop the timer
   itimerspec when{};
   when.it_value.tv_sec = static_cast<time_t>(seconds);
-  when.it_value.tv_nsec =
-      std::max<long>(1, static_cast<long>((seconds - std::floor(seconds)) * 1e9));
+  when.it_value.tv_nsec = std::max<long>(1, static_cast<long>((seconds - std::floor(seconds)) * 1e9));
   ::timerfd_settime(timer_, 0, &when, nullptr);
 }
 
@@ -476,8 +479,8 @@ Result<RunLog> Generator::run() {
       break;
     }
     set_timer();
-    const int count = ::epoll_wait(epoll_, events.data(), static_cast<int>(events.size()),
-                                   static_cast<int>(kSweepSeconds * 1000));
+    const int count =
+        ::epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), static_cast<int>(kSweepSeconds * 1000));
     for (int i = 0; i < count; ++i) {
       const epoll_event& event = events[static_cast<size_t>(i)];
       if (event.data.u64 == kTimerTag) {
@@ -490,8 +493,7 @@ Result<RunLog> Generator::run() {
       const auto current = [&] { return connection.stage != Stage::kFree && connection.tag == event.data.u64; };
       if (current() && (connection.stage == Stage::kConnecting || (event.events & EPOLLOUT) != 0))
         write_some(connection);
-      if (current() && connection.stage != Stage::kConnecting &&
-          (event.events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0)
+      if (current() && connection.stage != Stage::kConnecting && (event.events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0)
         read_some(connection);
     }
     const double at = now();

@@ -27,10 +27,10 @@ struct Target {
 struct LoadPlan {
   // Open loop: when requests are due, in seconds. Empty: a closed loop.
   std::vector<double> arrivals_s;
-  int32_t concurrency = 1;    // of the closed loop: each of so many users sends when the answer before is whole
-  double duration_s = 30;     // nothing is sent after it
-  int64_t requests_max = 0;   // of the closed loop; 0: no limit
-  double timeout_s = 120;     // of one request, from when it was due
+  int32_t concurrency = 1;      // of the closed loop: each of so many users sends when the answer before is whole
+  double duration_s = 30;       // nothing is sent after it
+  int64_t requests_max = 0;     // of the closed loop; 0: no limit
+  double timeout_s = 120;       // of one request, from when it was due
   int32_t connections_max = 0;  // 0: what the process may open
 };
 
@@ -50,8 +50,8 @@ struct RequestRecord {
 };
 
 struct Gap {
-  float end_s = 0;      // when the later event came
-  float seconds = 0;    // since the one before of the same stream
+  float end_s = 0;    // when the later event came
+  float seconds = 0;  // since the one before of the same stream
 };
 
 struct Fault {
@@ -69,9 +69,9 @@ struct RunLog {
   std::map<std::string, Fault> faults;  // by kind: "http 429", "timeout", ...
   double issue_end_s = 0;               // when the last request was sent, or the plan's end
   double end_s = 0;
-  double processor_s = 0;               // of this process
+  double processor_s = 0;  // of this process
   int64_t events = 0;
-  int64_t connections = 0;              // that were opened
+  int64_t connections = 0;  // that were opened
   bool interrupted = false;
 };
 

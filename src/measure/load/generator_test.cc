@@ -67,7 +67,7 @@ TEST(LoadGenerator, ClosedLoopCountsWhatWasSent) {
   EXPECT_TRUE(log.faults.empty());
   EXPECT_EQ(log.events, 240);
   EXPECT_EQ(log.gaps.size(), 210u);
-  EXPECT_EQ(log.connections, 3);  // kept from one request to the next
+  EXPECT_EQ(log.connections, 3);       // kept from one request to the next
   EXPECT_EQ(server.connections(), 4);  // the first was resolve's
   for (const RequestRecord& record : log.requests) {
     EXPECT_TRUE(record.ok);
@@ -162,7 +162,11 @@ TEST(LoadGenerator, HostileServersAreErrorsByKind) {
     std::function<void(Peer&)> serve;
   };
   const std::vector<Case> cases = {
-      {"bad http", [](Peer& p) { p.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\n"); pause_ms(50); }},
+      {"bad http",
+       [](Peer& p) {
+         p.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\n");
+         pause_ms(50);
+       }},
       {"bad http",
        [](Peer& p) {
          p.send("HTTP/1.1 200 OK\r\n");
@@ -170,21 +174,66 @@ TEST(LoadGenerator, HostileServersAreErrorsByKind) {
          }
        }},
       {"closed early", [](Peer&) {}},
-      {"closed early", [](Peer& p) { p.start_stream(); p.token(1); }},
-      {"bad event", [](Peer& p) { p.start_stream(); p.event("{not json"); pause_ms(50); }},
-      {"bad event", [](Peer& p) { p.start_stream(); p.event(std::string(100000, '[')); pause_ms(50); }},
+      {"closed early",
+       [](Peer& p) {
+         p.start_stream();
+         p.token(1);
+       }},
+      {"bad event",
+       [](Peer& p) {
+         p.start_stream();
+         p.event("{not json");
+         pause_ms(50);
+       }},
+      {"bad event",
+       [](Peer& p) {
+         p.start_stream();
+         p.event(std::string(100000, '['));
+         pause_ms(50);
+       }},
       {"event too long",
        [](Peer& p) {
          p.start_stream();
          p.event(std::string(2 << 20, 'x'));
          pause_ms(50);
        }},
-      {"error in stream", [](Peer& p) { p.start_stream(); p.token(1); p.event(R"({"error":{"message":"no memory"}})"); pause_ms(50); }},
-      {"http 429", [](Peer& p) { p.send("HTTP/1.1 429 Too Many\r\nContent-Length: 28\r\n\r\n{\"error\":{\"message\":\"full\"}}"); p.next_request(); }},
-      {"no stream", [](Peer& p) { p.send("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"); p.next_request(); }},
-      {"no tokens", [](Peer& p) { p.start_stream(); p.event("[DONE]"); p.end_stream(); p.next_request(); }},
-      {"unfinished", [](Peer& p) { p.start_stream(); p.token(1); p.end_stream(); p.next_request(); }},
-      {"timeout", [](Peer& p) { p.start_stream(); p.token(1); p.next_request(); }},
+      {"error in stream",
+       [](Peer& p) {
+         p.start_stream();
+         p.token(1);
+         p.event(R"({"error":{"message":"no memory"}})");
+         pause_ms(50);
+       }},
+      {"http 429",
+       [](Peer& p) {
+         p.send("HTTP/1.1 429 Too Many\r\nContent-Length: 28\r\n\r\n{\"error\":{\"message\":\"full\"}}");
+         p.next_request();
+       }},
+      {"no stream",
+       [](Peer& p) {
+         p.send("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}");
+         p.next_request();
+       }},
+      {"no tokens",
+       [](Peer& p) {
+         p.start_stream();
+         p.event("[DONE]");
+         p.end_stream();
+         p.next_request();
+       }},
+      {"unfinished",
+       [](Peer& p) {
+         p.start_stream();
+         p.token(1);
+         p.end_stream();
+         p.next_request();
+       }},
+      {"timeout",
+       [](Peer& p) {
+         p.start_stream();
+         p.token(1);
+         p.next_request();
+       }},
       {"timeout", [](Peer& p) { p.next_request(); }},
   };
   for (const Case& each : cases) {

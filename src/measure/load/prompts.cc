@@ -14,12 +14,13 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::array<std::string_view, 64> kWords = {
-    "time",  "year",  "people", "way",   "day",   "man",   "thing",  "woman", "life",  "child", "world",
-    "school", "state", "family", "student", "group", "country", "problem", "hand", "part", "place", "case",
-    "week",  "company", "system", "program", "question", "work", "government", "number", "night", "point",
-    "home",  "water", "room",   "mother", "area",  "money", "story",  "fact",  "month", "lot",   "right",
-    "study", "book",  "eye",    "job",   "word",  "business", "issue", "side", "kind",  "head",  "house",
-    "service", "friend", "father", "power", "hour", "game",  "line",  "end",   "member", "law"};
+    "time",  "year",   "people", "way",     "day",     "man",     "thing",    "woman",   "life",       "child",
+    "world", "school", "state",  "family",  "student", "group",   "country",  "problem", "hand",       "part",
+    "place", "case",   "week",   "company", "system",  "program", "question", "work",    "government", "number",
+    "night", "point",  "home",   "water",   "room",    "mother",  "area",     "money",   "story",      "fact",
+    "month", "lot",    "right",  "study",   "book",    "eye",     "job",      "word",    "business",   "issue",
+    "side",  "kind",   "head",   "house",   "service", "friend",  "father",   "power",   "hour",       "game",
+    "line",  "end",    "member", "law"};
 
 void append_words(std::string& text, int32_t count, std::mt19937_64& random) {
   for (int32_t i = 0; i < count; ++i) {

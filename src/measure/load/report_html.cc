@@ -1,5 +1,5 @@
-// The report as one page: tables, and plots as inline SVG. No scripts, nothing from outside; what comes from a server is
-// escaped.
+// The report as one page: tables, and plots as inline SVG. No scripts, nothing from outside; what comes from a server
+// is escaped.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -84,8 +84,9 @@ class Plot {
     out += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"end\">{}</text>", kWidth - kRight, kHeight - 4,
                        escaped(x_name_));
     if (cut_ > 0)
-      out += fmt::format("<path class=\"cut\" d=\"M{:.1f} {:.1f}V{:.1f}\"/><text x=\"{:.1f}\" y=\"{:.1f}\">warm-up</text>",
-                         at_x(cut_), kTop, kHeight - kBottom, at_x(cut_) + 3, kTop + 8);
+      out +=
+          fmt::format("<path class=\"cut\" d=\"M{:.1f} {:.1f}V{:.1f}\"/><text x=\"{:.1f}\" y=\"{:.1f}\">warm-up</text>",
+                      at_x(cut_), kTop, kHeight - kBottom, at_x(cut_) + 3, kTop + 8);
     double legend = kLeft;
     for (const Curve& curve : curves_) {
       out += curve.dots ? dots(curve) : line(curve);
@@ -182,24 +183,26 @@ std::string cells(const Distribution& distribution) {
   for (const Percentile& percentile : distribution.percentiles)
     out += distribution.samples == 0
                ? std::string("<td>-</td>")
-               : fmt::format("<td>{:.2f}<br><span class=\"note\">{:.2f} to {}{:.2f}</span></td>", percentile.value * 1e3,
-                             percentile.interval.low * 1e3, percentile.interval.confidence < 0.949 ? "&gt;" : "",
-                             percentile.interval.high * 1e3);
+               : fmt::format("<td>{:.2f}<br><span class=\"note\">{:.2f} to {}{:.2f}</span></td>",
+                             percentile.value * 1e3, percentile.interval.low * 1e3,
+                             percentile.interval.confidence < 0.949 ? "&gt;" : "", percentile.interval.high * 1e3);
   return out;
 }
 
 std::string section(const Summary& point) {
-  std::string out = fmt::format("<h2>{}</h2>\n<p>{} requests in {:.1f} s, {} answered, {} errors; {:.1f} output tokens/s, "
-                                "{:.2f} answers/s.",
-                                load_name(point), point.requests, point.duration_s, point.ok, point.failed,
-                                point.output_tokens_per_s, point.requests_per_s);
+  std::string out = fmt::format(
+      "<h2>{}</h2>\n<p>{} requests in {:.1f} s, {} answered, {} errors; {:.1f} output tokens/s, "
+      "{:.2f} answers/s.",
+      load_name(point), point.requests, point.duration_s, point.ok, point.failed, point.output_tokens_per_s,
+      point.requests_per_s);
   if (point.steady.found)
     out += fmt::format(" Warm-up, left out: {:.1f} s (MSER-5), {} answers, first token after up to {:.1f} ms.",
                        point.steady.warmup_s, point.left_out, point.left_out_ttft_max * 1e3);
   else
     out += fmt::format(" <span class=\"bad\">No steady state: {}.</span>", escaped(point.steady.reason));
   if (!point.kept_plan)
-    out += fmt::format(" <span class=\"bad\">The generator did not keep its plan: {}.</span>", escaped(point.kept_plan_reason));
+    out += fmt::format(" <span class=\"bad\">The generator did not keep its plan: {}.</span>",
+                       escaped(point.kept_plan_reason));
   if (point.promise.any() && point.counted > 0)
     out += fmt::format(" Promise {}: kept for {:.1f} % of the requests ({:.1f} to {:.1f}), {:.2f} a second.",
                        escaped(to_string(point.promise)),
@@ -215,17 +218,19 @@ std::string section(const Summary& point) {
   out += "</table>\n";
   for (const auto& [kind, fault] : point.faults)
     out += fmt::format("<p class=\"bad\">{} x {}: {}</p>\n", escaped(kind), fault.count, escaped(fault.example));
-  out += fmt::format("<p class=\"note\">Generator: late by {:.2f} ms P50, {:.2f} ms P99, {:.2f} ms at most; {:.1f} % of a "
-                     "processor, {:.1f} us an event.</p>\n",
-                     point.late_p50_s * 1e3, point.late_p99_s * 1e3, point.late_max_s * 1e3, 100 * point.processor_share,
-                     point.processor_us_per_event);
+  out += fmt::format(
+      "<p class=\"note\">Generator: late by {:.2f} ms P50, {:.2f} ms P99, {:.2f} ms at most; {:.1f} % of a "
+      "processor, {:.1f} us an event.</p>\n",
+      point.late_p50_s * 1e3, point.late_p99_s * 1e3, point.late_max_s * 1e3, 100 * point.processor_share,
+      point.processor_us_per_event);
   return out + plots_of(point);
 }
 
 }  // namespace
 
 std::string html_text(const RunDescription& run, std::span<const Summary> points) {
-  std::string out = "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>bolide bench serve</title>\n";
+  std::string out =
+      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>bolide bench serve</title>\n";
   out += kStyle;
   out += fmt::format("</head><body>\n<h1>{} at {}</h1>\n<p>{}; {}; seed {}; {}; bolide {}.</p>\n", escaped(run.model),
                      escaped(run.url), escaped(run.dialect), escaped(run.requests), run.seed, escaped(run.machine),

@@ -30,7 +30,8 @@ std::string left_out_text(const Summary& point) {
 std::string row(std::string_view name, const Distribution& distribution) {
   if (distribution.samples == 0) return fmt::format("  {:<22} none\n", name);
   std::string line = fmt::format("  {:<22}", name);
-  for (const Percentile& percentile : distribution.percentiles) line += fmt::format("{:<26}", with_interval(percentile));
+  for (const Percentile& percentile : distribution.percentiles)
+    line += fmt::format("{:<26}", with_interval(percentile));
   while (line.ends_with(' ')) line.pop_back();
   return line + "\n";
 }
@@ -66,19 +67,21 @@ Json to_json(const Summary& point) {
   Json load = point.concurrency > 0 ? Json{{"kind", "closed"}, {"concurrency", point.concurrency}}
                                     : Json{{"kind", "open"}, {"rate", point.rate}};
   Json out = {{"load", load},
-              {"requests", {{"sent", point.requests},
-                            {"ok", point.ok},
-                            {"failed", point.failed},
-                            {"interrupted", point.interrupted},
-                            {"counted", point.counted},
-                            {"counted_ok", point.counted_ok}}},
+              {"requests",
+               {{"sent", point.requests},
+                {"ok", point.ok},
+                {"failed", point.failed},
+                {"interrupted", point.interrupted},
+                {"counted", point.counted},
+                {"counted_ok", point.counted_ok}}},
               {"errors", faults},
-              {"steady_state", {{"found", point.steady.found},
-                                {"warmup_s", point.steady.warmup_s},
-                                {"left_out", point.left_out},
-                                {"left_out_ttft_max_ms", point.left_out_ttft_max * 1e3},
-                                {"method", "MSER-5 on output tokens/s and time to first token"},
-                                {"reason", point.steady.reason}}},
+              {"steady_state",
+               {{"found", point.steady.found},
+                {"warmup_s", point.steady.warmup_s},
+                {"left_out", point.left_out},
+                {"left_out_ttft_max_ms", point.left_out_ttft_max * 1e3},
+                {"method", "MSER-5 on output tokens/s and time to first token"},
+                {"reason", point.steady.reason}}},
               {"duration_s", point.duration_s},
               {"window_s", point.window_s},
               {"output_tokens_per_s", point.output_tokens_per_s},
@@ -91,12 +94,13 @@ Json to_json(const Summary& point) {
               {"e2e_ms", to_json(point.e2e)}};
   if (point.prompt_tokens_known) out["prompt_tokens_per_request"] = point.prompt_tokens;
   if (point.promise.any())
-    out["goodput"] = {{"promise", to_json(point.promise)},
-                      {"kept", point.kept},
-                      {"share", point.counted > 0 ? static_cast<double>(point.kept) / static_cast<double>(point.counted) : 0},
-                      {"share_low", point.kept_share.low},
-                      {"share_high", point.kept_share.high},
-                      {"requests_per_s", point.goodput_per_s}};
+    out["goodput"] = {
+        {"promise", to_json(point.promise)},
+        {"kept", point.kept},
+        {"share", point.counted > 0 ? static_cast<double>(point.kept) / static_cast<double>(point.counted) : 0},
+        {"share_low", point.kept_share.low},
+        {"share_high", point.kept_share.high},
+        {"requests_per_s", point.goodput_per_s}};
   out["generator"] = {{"kept_plan", point.kept_plan},
                       {"reason", point.kept_plan_reason},
                       {"late_ms_p50", point.late_p50_s * 1e3},
@@ -119,12 +123,14 @@ std::string load_name(const Summary& point) {
 std::string table_text(std::span<const Summary> points) {
   bool promised = false;
   for (const Summary& point : points) promised = promised || point.promise.any();
-  std::string text = fmt::format("{:<18}{:>8}{:>8}{:>10}{:>18}{:>16}{:>18}{}\n", "load", "answers", "errors", "tokens/s",
-                                 "first P50/P99 ms", "token P50/P99", "whole P50/P99 ms", promised ? "   promise kept" : "");
+  std::string text =
+      fmt::format("{:<18}{:>8}{:>8}{:>10}{:>18}{:>16}{:>18}{}\n", "load", "answers", "errors", "tokens/s",
+                  "first P50/P99 ms", "token P50/P99", "whole P50/P99 ms", promised ? "   promise kept" : "");
   for (const Summary& point : points) {
     const auto pair = [](const Distribution& d) {
-      return d.samples == 0 ? std::string("-")
-                            : fmt::format("{}/{}", milliseconds(d.percentiles[0].value), milliseconds(d.percentiles[3].value));
+      return d.samples == 0
+                 ? std::string("-")
+                 : fmt::format("{}/{}", milliseconds(d.percentiles[0].value), milliseconds(d.percentiles[3].value));
     };
     text += fmt::format("{:<18}{:>8}{:>8}{:>10.1f}{:>18}{:>16}{:>18}", load_name(point), point.ok, point.failed,
                         point.output_tokens_per_s, pair(point.ttft), pair(point.gap), pair(point.e2e));
@@ -163,9 +169,10 @@ std::string details_text(const Summary& point) {
                         100 * point.kept_share.low, 100 * point.kept_share.high, point.goodput_per_s);
   for (const auto& [kind, fault] : point.faults)
     text += fmt::format("  error {} x {}: {}\n", kind, fault.count, fault.example);
-  text += fmt::format("  generator: late by {} ms P50, {} ms P99, {} ms at most; {:.1f} % of a processor, {:.1f} us an event\n",
-                      milliseconds(point.late_p50_s), milliseconds(point.late_p99_s), milliseconds(point.late_max_s),
-                      100 * point.processor_share, point.processor_us_per_event);
+  text += fmt::format(
+      "  generator: late by {} ms P50, {} ms P99, {} ms at most; {:.1f} % of a processor, {:.1f} us an event\n",
+      milliseconds(point.late_p50_s), milliseconds(point.late_p99_s), milliseconds(point.late_max_s),
+      100 * point.processor_share, point.processor_us_per_event);
   if (!point.kept_plan) text += fmt::format("  the generator did not keep its plan: {}\n", point.kept_plan_reason);
   return text;
 }

@@ -65,7 +65,8 @@ class Peer {
     return send(fmt::format("{:x}\r\n{}\r\n", text.size(), text));
   }
   bool token(int index) {
-    return event(fmt::format(R"({{"choices":[{{"index":0,"delta":{{"content":"t{} "}},"finish_reason":null}}]}})", index));
+    return event(
+        fmt::format(R"({{"choices":[{{"index":0,"delta":{{"content":"t{} "}},"finish_reason":null}}]}})", index));
   }
   bool end_stream() { return send("0\r\n\r\n"); }
   // A whole answer, a token every `gap_ms`.

@@ -18,9 +18,10 @@ struct Truncation {
 constexpr size_t kSteadyObservationsMin = 50;
 
 // MSER-5 (White, Cobb & Spratt 2000): means of batches of five; the truncation that makes the standard error of the
-// mean of what is left smallest. If that is beyond half of the series and the means of the last two quarters differ (by 3
-// standard errors and 2 %) there is no steady state: the series still drifts. Users in step make series with a period,
-// which lead MSER-5 alone astray. The last quarter is no candidate, where few batches can lie close together by chance.
+// mean of what is left smallest. If that is beyond half of the series and the means of the last two quarters differ (by
+// 3 standard errors and 2 %) there is no steady state: the series still drifts. Users in step make series with a
+// period, which lead MSER-5 alone astray. The last quarter is no candidate, where few batches can lie close together by
+// chance.
 Truncation mser5(std::span<const double> series);
 
 }  // namespace bolide::load

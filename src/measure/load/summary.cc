@@ -43,8 +43,9 @@ SteadyState find_steady(const RunLog& log, std::span<const double> series, doubl
   if (rate.judged && !rate.steady) {
     steady.reason = "throughput still changes at the end";
   } else if (first.judged && !first.steady) {
-    steady.reason = "the time to the first token still changes at the end; so it does where the load is more than the "
-                    "server can take";
+    steady.reason =
+        "the time to the first token still changes at the end; so it does where the load is more than the "
+        "server can take";
   } else if (!rate.judged || !first.judged) {
     steady.reason = fmt::format("the run is too short to tell: {} answers, {} windows, 50 of each are needed",
                                 ttft.size(), series.size());
@@ -74,8 +75,7 @@ double mean_gap(const RequestRecord& record) {
 
 bool keeps(const Promise& promise, const RequestRecord& record) {
   return record.ok && record.first_s - record.due_s <= promise.ttft_s.value_or(HUGE_VAL) &&
-         mean_gap(record) <= promise.itl_s.value_or(HUGE_VAL) &&
-         record.gap_max_s <= promise.gap_s.value_or(HUGE_VAL) &&
+         mean_gap(record) <= promise.itl_s.value_or(HUGE_VAL) && record.gap_max_s <= promise.gap_s.value_or(HUGE_VAL) &&
          record.end_s - record.due_s <= promise.e2e_s.value_or(HUGE_VAL);
 }
 
@@ -126,9 +126,10 @@ Result<Promise> parse_promise(std::string_view text) {
                                    : name == "e2e" ? &promise.e2e_s
                                                    : nullptr;
     if (bound == nullptr || parsed.ec != std::errc() || scale == 0 || !(number > 0) || !std::isfinite(number))
-      return error(Code::kInvalid,
-                   fmt::format("--promise: \"{}\" is not ttft, itl, gap or e2e with a time: ttft=500ms,itl=50ms,e2e=10s",
-                               part.substr(0, 60)));
+      return error(
+          Code::kInvalid,
+          fmt::format("--promise: \"{}\" is not ttft, itl, gap or e2e with a time: ttft=500ms,itl=50ms,e2e=10s",
+                      part.substr(0, 60)));
     *bound = number * scale;
   }
   return promise;
@@ -206,8 +207,7 @@ Summary summarise_run(const RunLog& log, const LoadPlan& plan, const Promise& pr
     const auto last = static_cast<size_t>(end / kWindowSeconds);
     for (size_t i = first; i < std::min(last, log.events_per_window.size()); ++i) seen += log.events_per_window[i];
     if (last > first)
-      out.output_tokens_per_s =
-          seen / out.events_per_token / (static_cast<double>(last - first) * kWindowSeconds);
+      out.output_tokens_per_s = seen / out.events_per_token / (static_cast<double>(last - first) * kWindowSeconds);
     out.requests_per_s = static_cast<double>(out.counted_ok) / out.window_s;
     out.goodput_per_s = static_cast<double>(out.kept) / out.window_s;
   }
@@ -215,7 +215,8 @@ Summary summarise_run(const RunLog& log, const LoadPlan& plan, const Promise& pr
   judge_generator(log, plan, &out);
 
   if (out.ttft_points.size() > kPointsMax) {
-    for (size_t i = 0; i < kPointsMax; ++i) out.ttft_points[i] = out.ttft_points[i * out.ttft_points.size() / kPointsMax];
+    for (size_t i = 0; i < kPointsMax; ++i)
+      out.ttft_points[i] = out.ttft_points[i * out.ttft_points.size() / kPointsMax];
     out.ttft_points.resize(kPointsMax);
   }
   out.ttft_sorted = curve_of(std::move(ttft));

@@ -43,7 +43,7 @@ struct Summary {
 
   // Of requests due after the warm-up.
   int64_t counted = 0, counted_ok = 0;
-  double window_s = 0;  // in which they were due
+  double window_s = 0;   // in which they were due
   int64_t left_out = 0;  // answers of the warm-up, and the worst of them: a stall at the start is no secret
   double left_out_ttft_max = 0;
   double requests_per_s = 0, output_tokens_per_s = 0;
@@ -66,9 +66,9 @@ struct Summary {
   bool by_user = false;  // the run was ended early
 
   // For plots.
-  std::vector<double> tokens_per_s;      // in windows of `series_window_s`, of the whole run
+  std::vector<double> tokens_per_s;  // in windows of `series_window_s`, of the whole run
   double series_window_s = 0;
-  std::vector<std::pair<double, double>> ttft_points;  // due, ttft; at most 2000
+  std::vector<std::pair<double, double>> ttft_points;                   // due, ttft; at most 2000
   std::vector<double> ttft_sorted, itl_sorted, gap_sorted, e2e_sorted;  // at most 400 quantiles, evenly spaced
 };
 
