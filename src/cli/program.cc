@@ -156,6 +156,7 @@ int run_program(int argc, char** argv, const Version& version) {
   add_eval(program, outcome);
   add_synth(program, outcome);
   add_zoo(program, outcome);
+  add_doctor(program, outcome);
   add_completion(app);
   refuse_empty_names(app);
   try {
