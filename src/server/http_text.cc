@@ -78,7 +78,7 @@ std::optional<Target> split_target(std::string_view target) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f || c == '\\') return std::nullopt;
     out.path += c;
   }
-  if (utf8_invalid_at(out.path) != std::string::npos) return std::nullopt;
+  if (utf8_invalid_at(out.path) != kUtf8Valid) return std::nullopt;
   for (size_t at = 0; (at = out.path.find("/..", at)) != std::string::npos; at += 3)
     if (at + 3 == out.path.size() || out.path[at + 3] == '/') return std::nullopt;
   return out;

@@ -117,7 +117,7 @@ Result<Json> parse_body(std::string_view body, const RequestLimits& limits) {
     return error(Code::kInvalid, fmt::format("the body nests deeper than {}", kJsonNestingMax));
   if (count_nodes(body) > limits.nodes_max)
     return error(Code::kInvalid, fmt::format("the body has more than {} values", limits.nodes_max));
-  if (!is_utf8(body)) return error(Code::kInvalid, "the body is not UTF-8");
+  if (utf8_invalid_at(body) != kUtf8Valid) return error(Code::kInvalid, "the body is not UTF-8");
   Json json = Json::parse(body, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded()) return error(Code::kInvalid, "the body " + describe_json_error(body));
   if (!json.is_object()) return error(Code::kInvalid, "the body must be a JSON object");
