@@ -286,29 +286,28 @@ Result<> bench(const BenchFlags& flags, const Version& version) {
 
 }  // namespace
 
-void add_bench(CLI::App& app, Outcome& outcome, const Version& version) {
-  CLI::App* command = app.add_subcommand("bench", "Measure prompt and decode speed against this machine's roofs");
+void add_bench(const Command& app, Outcome& outcome, const Version& version) {
+  const Command command = app.add_command("bench", "Measure prompt and decode speed against this machine's roofs");
   auto flags = std::make_shared<BenchFlags>();
-  command->footer(kFooter);
-  command->add_option("model", flags->path, "a GGUF file, a Hugging Face folder, an engine or synth:NAME");
+  command.footer(kFooter);
+  command.add_option("model", flags->path, "a GGUF file, a Hugging Face folder, an engine or synth:NAME");
   const auto bench_options = bind_options(*flags, kBenchOptions);
-  add_options(*command, bench_options);
-  command->add_option("--shape", flags->shapes, "ONNX: NAME=1x3x224x224 for inputs of other sizes (may be repeated)")
-      ->allow_extra_args(false);
-  command->add_option("--dim", flags->dims, "ONNX: NAME=N for a dim that the inputs leave open (may be repeated)")
-      ->allow_extra_args(false);
+  command.add_options(bench_options);
+  command.add_option("--shape", flags->shapes, "ONNX: NAME=1x3x224x224 for inputs of other sizes (may be repeated)")
+      .repeated();
+  command.add_option("--dim", flags->dims, "ONNX: NAME=N for a dim that the inputs leave open (may be repeated)")
+      .repeated();
   command
-      ->add_option(
-          "--bucket", flags->buckets,
-          "ONNX: NAME=SIZE,SIZE,...: an open dim is filled up with zeros to the next size, and outputs are cut "
-          "back: for models that a mask tells what is there (may be repeated)")
-      ->allow_extra_args(false);
-  command->add_option("--input", flags->inputs, "ONNX: NAME=VALUE as run takes it (may be repeated); others are random")
-      ->allow_extra_args(false);
+      .add_option("--bucket", flags->buckets,
+                  "ONNX: NAME=SIZE,SIZE,...: an open dim is filled up with zeros to the next size, and outputs are cut "
+                  "back: for models that a mask tells what is there (may be repeated)")
+      .repeated();
+  command.add_option("--input", flags->inputs, "ONNX: NAME=VALUE as run takes it (may be repeated); others are random")
+      .repeated();
   const auto model = bind_options(flags->model, kModelOptions);
-  add_options(*command, model, "Model");
-  command->callback([command, flags, &outcome, &version] {
-    flags->repeat_given = given(*command, "repeat");
+  command.add_options(model, "Model");
+  command.callback([command, flags, &outcome, &version] {
+    flags->repeat_given = command.given("repeat");
     if (const auto done = bench(*flags, version); !done) outcome.code = report(done.error());
   });
 }

@@ -45,16 +45,16 @@ Result<> build(const BuildFlags& flags) {
 
 }  // namespace
 
-void add_build(CLI::App& app, Outcome& outcome) {
-  CLI::App* command = app.add_subcommand("build", "Plan and pack a model once into an engine that starts at once");
+void add_build(const Command& app, Outcome& outcome) {
+  const Command command = app.add_command("build", "Plan and pack a model once into an engine that starts at once");
   auto flags = std::make_shared<BuildFlags>();
-  command->footer(kFooter);
-  command->add_option("model", flags->path, "a GGUF file, a Hugging Face folder or synth:NAME")->required();
-  command->add_option("-o,--output", flags->output, "the engine to write")->required();
-  command->add_flag("--json", flags->json, "one JSON object on standard output");
+  command.footer(kFooter);
+  command.add_option("model", flags->path, "a GGUF file, a Hugging Face folder or synth:NAME").required();
+  command.add_option("-o,--output", flags->output, "the engine to write").required();
+  command.add_flag("--json", flags->json, "one JSON object on standard output");
   const auto model = bind_options(flags->model, kModelOptions);
-  add_options(*command, model, "Model");
-  command->callback([flags, &outcome] {
+  command.add_options(model, "Model");
+  command.callback([flags, &outcome] {
     if (const auto done = build(*flags); !done) outcome.code = report(done.error());
   });
 }

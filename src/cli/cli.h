@@ -1,9 +1,8 @@
 // The program: one file per subcommand, each adding itself to the parser.
 #pragma once
 
-#include <CLI/CLI.hpp>
-
 #include "base/version.h"
+#include "cli/command.h"
 
 namespace bolide::cli {
 
@@ -15,17 +14,17 @@ struct Outcome {
   int code = 0;
 };
 
-void add_run(CLI::App& app, Outcome& outcome);
-void add_build(CLI::App& app, Outcome& outcome);
-void add_inspect(CLI::App& app, Outcome& outcome);
-void add_bench(CLI::App& app, Outcome& outcome, const Version& version);
-void add_profile(CLI::App& app, Outcome& outcome, const Version& version);
-void add_tune(CLI::App& app, Outcome& outcome);
-void add_eval(CLI::App& app, Outcome& outcome);
-void add_synth(CLI::App& app, Outcome& outcome);
-void add_conformance(CLI::App& app, Outcome& outcome);
-void add_compare(CLI::App& app, Outcome& outcome);
-void add_zoo(CLI::App& app, Outcome& outcome);
-void add_completion(CLI::App& app);
+void add_run(const Command& app, Outcome& outcome);
+void add_build(const Command& app, Outcome& outcome);
+void add_inspect(const Command& app, Outcome& outcome);
+void add_bench(const Command& app, Outcome& outcome, const Version& version);
+void add_profile(const Command& app, Outcome& outcome, const Version& version);
+void add_tune(const Command& app, Outcome& outcome);
+void add_eval(const Command& app, Outcome& outcome);
+void add_synth(const Command& app, Outcome& outcome);
+void add_conformance(const Command& app, Outcome& outcome);
+void add_compare(const Command& app, Outcome& outcome);
+void add_zoo(const Command& app, Outcome& outcome);
+void add_completion(CLI::App& app);  // which it describes
 
 }  // namespace bolide::cli

@@ -138,22 +138,20 @@ Result<> compare(const CompareFlags& flags) {
 
 }  // namespace
 
-void add_compare(CLI::App& app, Outcome& outcome) {
-  CLI::App* command = app.add_subcommand("compare", "Run two ONNX models on the same inputs and compare their values");
+void add_compare(const Command& app, Outcome& outcome) {
+  const Command command = app.add_command("compare", "Run two ONNX models on the same inputs and compare their values");
   auto flags = std::make_shared<CompareFlags>();
-  command->footer(kFooter);
-  command->add_option("model", flags->path, "an .onnx file")->required();
+  command.footer(kFooter);
+  command.add_option("model", flags->path, "an .onnx file").required();
   const auto own = bind_options(*flags, kOptions);
-  add_options(*command, own);
+  command.add_options(own);
   command
-      ->add_option("--input", flags->inputs,
-                   "NAME=FILE.npy, .npz, .json, .jpg or .png, a list or random (may be repeated)")
-      ->allow_extra_args(false);
-  command->add_option("--shape", flags->shapes, "NAME=1x3x224x224 for random inputs (may be repeated)")
-      ->allow_extra_args(false);
-  command->add_option("--dim", flags->dims, "NAME=N for a dim that the inputs leave open (may be repeated)")
-      ->allow_extra_args(false);
-  command->callback([flags, &outcome] {
+      .add_option("--input", flags->inputs,
+                  "NAME=FILE.npy, .npz, .json, .jpg or .png, a list or random (may be repeated)")
+      .repeated();
+  command.add_option("--shape", flags->shapes, "NAME=1x3x224x224 for random inputs (may be repeated)").repeated();
+  command.add_option("--dim", flags->dims, "NAME=N for a dim that the inputs leave open (may be repeated)").repeated();
+  command.callback([flags, &outcome] {
     const auto done = compare(*flags);
     outcome.code = done ? 0 : report(done.error());
   });

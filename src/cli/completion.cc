@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <vector>
 
@@ -22,7 +23,7 @@ struct Flag {
   bool takes_value = false;
 };
 
-struct Command {
+struct Described {
   std::string path;                                              // "bolide eval golden"
   std::vector<std::pair<std::string, std::string>> subcommands;  // name, sentence
   std::vector<Flag> flags;
@@ -52,8 +53,8 @@ std::vector<std::string> choices_in(const std::string& type) {
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 void collect(const CLI::App& app, const std::string& path, const std::vector<std::string>& names,
-             std::vector<Command>* out) {
-  Command command{path, {}, {}, {}, names};
+             std::vector<Described>* out) {
+  Described command{path, {}, {}, {}, names};
   for (const CLI::Option* option : app.get_options()) {
     Flag flag;
     for (const std::string& name : option->get_lnames()) flag.names.push_back("--" + name);
@@ -94,22 +95,22 @@ std::string fish_quoted(std::string_view text) {
 }
 
 // "'bolide run --kv-type'|'bolide run -k'": a pattern of case.
-std::string pattern(const Command& command, const Flag& flag) {
+std::string pattern(const Described& command, const Flag& flag) {
   std::string out;
   for (const std::string& name : flag.names) out += (out.empty() ? "" : "|") + shell_quoted(command.path + " " + name);
   return out;
 }
 
 // The lines of `case` that walk down to the command the cursor is in; `$where` is its path.
-std::string walk(const std::vector<Command>& commands) {
+std::string walk(const std::vector<Described>& commands) {
   std::string patterns;
-  for (const Command& command : commands)
+  for (const Described& command : commands)
     for (const auto& [name, sentence] : command.subcommands)
       patterns += (patterns.empty() ? "" : "|") + shell_quoted(command.path + " " + name);
   return fmt::format("    case \"$where $word\" in\n      {}) where=\"$where $word\" ;;\n    esac\n", patterns);
 }
 
-std::string bash_script(const std::vector<Command>& commands) {
+std::string bash_script(const std::vector<Described>& commands) {
   std::string out =
       "# bash completion of bolide: source <(bolide completion bash)\n_bolide() {\n"
       "  local cur=\"${COMP_WORDS[COMP_CWORD]}\" prev=\"${COMP_WORDS[COMP_CWORD-1]}\" where=bolide word\n"
@@ -118,7 +119,7 @@ std::string bash_script(const std::vector<Command>& commands) {
       "  for word in \"${COMP_WORDS[@]:1:COMP_CWORD-1}\"; do\n";
   out += walk(commands) + "  done\n  COMPREPLY=()\n  case \"$where $prev\" in\n";
   std::string anything;
-  for (const Command& command : commands)
+  for (const Described& command : commands)
     for (const Flag& flag : command.flags) {
       if (!flag.takes_value) continue;
       if (flag.choices.empty())
@@ -129,7 +130,7 @@ std::string bash_script(const std::vector<Command>& commands) {
     }
   if (!anything.empty()) out += fmt::format("    {}) return ;;\n", anything);
   out += "  esac\n  case \"$where\" in\n";
-  for (const Command& command : commands) {
+  for (const Described& command : commands) {
     std::vector<std::string> flags, words = command.words;
     for (const Flag& flag : command.flags) flags.insert(flags.end(), flag.names.begin(), flag.names.end());
     for (const auto& [name, sentence] : command.subcommands) words.push_back(name);
@@ -155,13 +156,13 @@ std::string zsh_item(const std::string& name, const std::string& sentence) {
   return shell_quoted(escaped);
 }
 
-std::string zsh_script(const std::vector<Command>& commands) {
+std::string zsh_script(const std::vector<Described>& commands) {
   std::string out =
       "#compdef bolide\n_bolide() {\n  local where=bolide word\n  local -a items\n"
       "  for word in \"${(@)words[2,CURRENT-1]}\"; do\n";
   out += walk(commands) + "  done\n  case \"$where ${words[CURRENT-1]}\" in\n";
   std::string anything;
-  for (const Command& command : commands)
+  for (const Described& command : commands)
     for (const Flag& flag : command.flags) {
       if (!flag.takes_value) continue;
       if (flag.choices.empty())
@@ -171,7 +172,7 @@ std::string zsh_script(const std::vector<Command>& commands) {
     }
   if (!anything.empty()) out += fmt::format("    {}) _files; return ;;\n", anything);
   out += "  esac\n  case \"$where\" in\n";
-  for (const Command& command : commands) {
+  for (const Described& command : commands) {
     std::string flags, words;
     for (const Flag& flag : command.flags)
       for (const std::string& name : flag.names) flags += " " + zsh_item(name, flag.sentence);
@@ -188,9 +189,9 @@ std::string zsh_script(const std::vector<Command>& commands) {
          "fi\n";
 }
 
-std::string fish_script(const std::vector<Command>& commands) {
+std::string fish_script(const std::vector<Described>& commands) {
   std::string out = "# fish completion of bolide: bolide completion fish > ~/.config/fish/completions/bolide.fish\n";
-  for (const Command& command : commands) {
+  for (const Described& command : commands) {
     std::string condition = command.names.empty() ? "__fish_use_subcommand" : "";
     for (const std::string& name : command.names)
       condition += (condition.empty() ? "" : "; and ") + ("__fish_seen_subcommand_from " + name);
@@ -220,7 +221,7 @@ std::string fish_script(const std::vector<Command>& commands) {
 }  // namespace
 
 std::string completion_script(const CLI::App& program, Shell shell) {
-  std::vector<Command> commands;
+  std::vector<Described> commands;
   collect(program, "bolide", {}, &commands);
   switch (shell) {
     case Shell::kBash: return bash_script(commands);

@@ -3,8 +3,10 @@
 // Thread rules: pure functions.
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include <cstdint>
 #include <string>
+
+#include "cli/command.h"
 
 namespace bolide::cli {
 

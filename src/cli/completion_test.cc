@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -18,10 +19,11 @@ namespace {
 // The program's own commands.
 void add_all(CLI::App& app, Outcome& outcome) {
   app.set_version_flag("--version", "1");
-  add_run(app, outcome);
-  add_inspect(app, outcome);
-  add_eval(app, outcome);
-  add_synth(app, outcome);
+  const Command program(app);
+  add_run(program, outcome);
+  add_inspect(program, outcome);
+  add_eval(program, outcome);
+  add_synth(program, outcome);
   add_completion(app);
 }
 

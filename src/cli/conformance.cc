@@ -109,14 +109,14 @@ Result<int> conformance(const ConformanceFlags& flags) {
 
 }  // namespace
 
-void add_conformance(CLI::App& app, Outcome& outcome) {
-  CLI::App* command = app.add_subcommand("conformance", "Run the ONNX backend tests");
+void add_conformance(const Command& app, Outcome& outcome) {
+  const Command command = app.add_command("conformance", "Run the ONNX backend tests");
   auto flags = std::make_shared<ConformanceFlags>();
-  command->footer(kFooter);
-  command->add_option("suite", flags->suite, "the folder that has node, simple, pytorch-converted ...")->required();
+  command.footer(kFooter);
+  command.add_option("suite", flags->suite, "the folder that has node, simple, pytorch-converted ...").required();
   const auto own = bind_options(*flags, kOptions);
-  add_options(*command, own);
-  command->callback([flags, &outcome] {
+  command.add_options(own);
+  command.callback([flags, &outcome] {
     const auto done = conformance(*flags);
     outcome.code = done ? *done : report(done.error());
   });

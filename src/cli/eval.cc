@@ -237,21 +237,21 @@ Result<bool> golden(const EvalFlags& flags) {
   return report_verdicts(flags, [&](const std::string& folder) { return golden_verdict(folder, options); });
 }
 
-CLI::App* add_command(CLI::App& eval, const char* name, const char* what) {
-  CLI::App* command = eval.add_subcommand(name, what);
-  command->fallthrough(false);
+Command add_command(const Command& eval, const char* name, const char* what) {
+  const Command command = eval.add_command(name, what);
+  command.keep_to_itself();
   return command;
 }
 
 template <size_t N>
-void add_own(CLI::App& command, EvalFlags& flags, const Option<EvalFlags> (&table)[N]) {
+void add_own(const Command& command, EvalFlags& flags, const Option<EvalFlags> (&table)[N]) {
   const auto bound = bind_options(flags, table);
-  add_options(command, bound);
+  command.add_options(bound);
 }
 
-void add_model_flags(CLI::App& command, EvalFlags& flags) {
+void add_model_flags(const Command& command, EvalFlags& flags) {
   const auto bound = bind_options(flags.model, kModelOptions);
-  add_options(command, bound, "Model");
+  command.add_options(bound, "Model");
 }
 
 void finish(Outcome& outcome, const Result<>& done) {
@@ -260,50 +260,49 @@ void finish(Outcome& outcome, const Result<>& done) {
 
 }  // namespace
 
-void add_eval(CLI::App& app, Outcome& outcome) {
-  CLI::App* eval =
-      app.add_subcommand("eval", "Measure how good a model's answers are, and check them against references");
-  eval->footer(kFooter);
-  eval->require_subcommand(1);
+void add_eval(const Command& app, Outcome& outcome) {
+  const Command eval =
+      app.add_command("eval", "Measure how good a model's answers are, and check them against references");
+  eval.footer(kFooter);
+  eval.require_command();
   auto flags = std::make_shared<EvalFlags>();
 
-  CLI::App* command = add_command(*eval, "perplexity", "Perplexity on a text, as llama.cpp defines it");
-  command->add_option("model", flags->path, "a GGUF file, a Hugging Face folder, an engine or synth:NAME")->required();
-  command->add_option("file", flags->other, "a UTF-8 text")->required();
-  add_own(*command, *flags, kWindows);
-  add_own(*command, *flags, kSkip);
-  add_own(*command, *flags, kJson);
-  add_model_flags(*command, *flags);
-  command->callback([flags, &outcome] { finish(outcome, perplexity(*flags)); });
+  Command command = add_command(eval, "perplexity", "Perplexity on a text, as llama.cpp defines it");
+  command.add_option("model", flags->path, "a GGUF file, a Hugging Face folder, an engine or synth:NAME").required();
+  command.add_option("file", flags->other, "a UTF-8 text").required();
+  add_own(command, *flags, kWindows);
+  add_own(command, *flags, kSkip);
+  add_own(command, *flags, kJson);
+  add_model_flags(command, *flags);
+  command.callback([flags, &outcome] { finish(outcome, perplexity(*flags)); });
 
-  command = add_command(*eval, "agree", "How closely a model follows a reference: KL divergence, same first choice");
-  command->add_option("model", flags->path, "the model: a GGUF file, a Hugging Face folder, an engine or synth:NAME")
-      ->required();
-  command->add_option("reference", flags->other, "the model to follow, computed in float32")->required();
+  command = add_command(eval, "agree", "How closely a model follows a reference: KL divergence, same first choice");
+  command.add_option("model", flags->path, "the model: a GGUF file, a Hugging Face folder, an engine or synth:NAME")
+      .required();
+  command.add_option("reference", flags->other, "the model to follow, computed in float32").required();
   auto text = std::make_shared<std::string>();
-  command->add_option("--text", *text, "a UTF-8 text to run over; without it a passage of English that is built in");
-  add_own(*command, *flags, kWindows);
-  add_own(*command, *flags, kJson);
-  add_model_flags(*command, *flags);
-  command->callback([flags, text, &outcome] { finish(outcome, agree(*flags, *text)); });
+  command.add_option("--text", *text, "a UTF-8 text to run over; without it a passage of English that is built in");
+  add_own(command, *flags, kWindows);
+  add_own(command, *flags, kJson);
+  add_model_flags(command, *flags);
+  command.callback([flags, text, &outcome] { finish(outcome, agree(*flags, *text)); });
 
-  command = add_command(*eval, "golden",
+  command = add_command(eval, "golden",
                         "Check checkpoints against the golden files in their folders (tools/golden makes them)");
-  command->add_option("folder", flags->folders, "folders with golden.json and golden.safetensors")->required();
-  add_own(*command, *flags, kGolden);
-  add_own(*command, *flags, kJson);
-  add_model_flags(*command, *flags);
-  command->callback([flags, &outcome] {
+  command.add_option("folder", flags->folders, "folders with golden.json and golden.safetensors").required();
+  add_own(command, *flags, kGolden);
+  add_own(command, *flags, kJson);
+  add_model_flags(command, *flags);
+  command.callback([flags, &outcome] {
     const auto pass = golden(*flags);
     outcome.code = !pass ? report(pass.error()) : *pass ? 0 : 1;
   });
 
   command =
-      add_command(*eval, "tokenizer", "Check tokenizers and chat templates against the golden.json in their folders");
-  command->add_option("folder", flags->folders, "folders with tokenizer.json and golden.json, plain or .xz")
-      ->required();
-  add_own(*command, *flags, kJson);
-  command->callback([flags, &outcome] { outcome.code = report_verdicts(*flags, tokenizer_verdict) ? 0 : 1; });
+      add_command(eval, "tokenizer", "Check tokenizers and chat templates against the golden.json in their folders");
+  command.add_option("folder", flags->folders, "folders with tokenizer.json and golden.json, plain or .xz").required();
+  add_own(command, *flags, kJson);
+  command.callback([flags, &outcome] { outcome.code = report_verdicts(*flags, tokenizer_verdict) ? 0 : 1; });
 }
 
 }  // namespace bolide::cli

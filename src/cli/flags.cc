@@ -14,40 +14,7 @@ namespace {
 // Errors quote files, and a hostile one's names can be long.
 constexpr size_t kErrorBytesMax = 1000;
 
-std::string help_text(const BoundOption& option) {
-  std::string text(option.sentence);
-  if (const std::string range = range_text(option); !range.empty()) text += fmt::format(" ({})", range);
-  const std::string value = value_text(option);
-  if (!std::holds_alternative<bool*>(option.value) && !value.empty() && value != "\"\"")
-    text += fmt::format(" [{}]", value);
-  return text;
-}
-
 }  // namespace
-
-void add_options(CLI::App& app, std::span<const BoundOption> options, const std::string& group) {
-  for (const BoundOption& option : options) {
-    CLI::Option* flag = nullptr;
-    if (const auto* value = std::get_if<bool*>(&option.value)) {
-      flag = app.add_flag(flag_name(option.name), **value, help_text(option));
-    } else {
-      flag = app.add_option_function<std::string>(
-          flag_name(option.name),
-          [option](const std::string& text) {
-            const std::string name = flag_name(option.name);
-            BoundOption named = option;
-            named.name = name;  // errors then name the flag as it is typed
-            if (const auto set = set_option(named, text); !set) throw CLI::ValidationError(set.error().text);
-          },
-          help_text(option));
-      flag->type_name(std::string(type_name(option)));
-      flag->take_last();  // a repeated flag replaces, so that an alias's defaults can be overridden
-    }
-    flag->group(group);
-  }
-}
-
-bool given(const CLI::App& app, std::string_view option_name) { return app.count(flag_name(option_name)) > 0; }
 
 void print_error(std::string_view text) {
   std::string line = printable(text.substr(0, kErrorBytesMax));

@@ -1,21 +1,14 @@
-// Flags: option tables (base/options.h) on the command line, and the configuration that commands share.
+// What commands share: opening a model, errors, progress.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <optional>
 #include <string>
 
 #include "app/model_flags.h"
-#include "base/options.h"
+#include "cli/command.h"
 
 namespace bolide::cli {
-
-// One flag a row; --help shows sentence, range and default. `groups` them under a heading.
-void add_options(CLI::App& app, std::span<const BoundOption> options, const std::string& group = "Options");
-
-// True if the flag of this row was on the command line.
-bool given(const CLI::App& app, std::string_view option_name);
 
 // One line on standard error, with nothing in it that a terminal would obey.
 void print_error(std::string_view text);

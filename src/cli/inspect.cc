@@ -222,7 +222,7 @@ class Views {
   bool several_, first_ = true;
 };
 
-Result<> inspect_loaded(const CLI::App& app, const InspectFlags& flags, const ModelOptions& options,
+Result<> inspect_loaded(const Command& app, const InspectFlags& flags, const ModelOptions& options,
                         const Prepared& prepared) {
   const bool tokens = app.count("--tokens") > 0;
   const int asked = int{flags.graph} + int{flags.plan} + int{flags.tensors} + int{tokens} + int{flags.chat};
@@ -254,7 +254,7 @@ Result<> inspect_loaded(const CLI::App& app, const InspectFlags& flags, const Mo
   return {};
 }
 
-Result<> inspect(const CLI::App& app, const InspectFlags& flags) {
+Result<> inspect(const Command& app, const InspectFlags& flags) {
   if (flags.knobs) {
     BOLIDE_TRY(const Knobs knobs, read_knobs());
     fmt::print("{}", list_knobs(knobs));
@@ -295,36 +295,34 @@ Result<> inspect(const CLI::App& app, const InspectFlags& flags) {
 
 }  // namespace
 
-void add_inspect(CLI::App& app, Outcome& outcome) {
-  CLI::App* command = app.add_subcommand("inspect", "Show what is in a model and what becomes of it");
+void add_inspect(const Command& app, Outcome& outcome) {
+  const Command command = app.add_command("inspect", "Show what is in a model and what becomes of it");
   auto flags = std::make_shared<InspectFlags>();
-  command->footer(kFooter);
-  command->add_option("model", flags->path, "a GGUF file, a Hugging Face folder, an engine or synth:NAME");
-  command->add_flag("--graph", flags->graph, "operators per layer before and after each pass");
-  command->add_flag("--full", flags->full, "with --graph: the whole graph as text");
-  command->add_flag("--plan", flags->plan, "the kernel, packing, bytes and FLOPs of each step");
+  command.footer(kFooter);
+  command.add_option("model", flags->path, "a GGUF file, a Hugging Face folder, an engine or synth:NAME");
+  command.add_flag("--graph", flags->graph, "operators per layer before and after each pass");
+  command.add_flag("--full", flags->full, "with --graph: the whole graph as text");
+  command.add_flag("--plan", flags->plan, "the kernel, packing, bytes and FLOPs of each step");
   const auto own = bind_options(*flags, kInspectOptions);
-  add_options(*command, own);
-  command->add_flag("--tensors", flags->tensors, "every tensor with type and shape");
-  command->add_option("--tokens", flags->tokens, "how this text is tokenised");
-  command->add_flag("--template", flags->chat, "the chat template and a conversation rendered with it");
-  command->add_option("--template-file", flags->template_file,
-                      "with --template: this Jinja file instead of the model's (run has a flag of the same name)");
-  command->add_option("--template-arg", flags->template_args, "with --template: KEY=VALUE (may be repeated)")
-      ->allow_extra_args(false);
-  command->add_option("--shape", flags->shapes, "ONNX, with --plan: NAME=1x3x224x224 (may be repeated)")
-      ->allow_extra_args(false);
+  command.add_options(own);
+  command.add_flag("--tensors", flags->tensors, "every tensor with type and shape");
+  command.add_option("--tokens", flags->tokens, "how this text is tokenised");
+  command.add_flag("--template", flags->chat, "the chat template and a conversation rendered with it");
+  command.add_option("--template-file", flags->template_file,
+                     "with --template: this Jinja file instead of the model's (run has a flag of the same name)");
+  command.add_option("--template-arg", flags->template_args, "with --template: KEY=VALUE (may be repeated)").repeated();
+  command.add_option("--shape", flags->shapes, "ONNX, with --plan: NAME=1x3x224x224 (may be repeated)").repeated();
   command
-      ->add_option("--dim", flags->dims,
-                   "ONNX, with --plan: NAME=N for a dim that the inputs leave open (may be repeated)")
-      ->allow_extra_args(false);
-  command->add_flag("--json", flags->json, "ONNX: one JSON object on standard output");
-  command->add_flag("--knobs", flags->knobs, "debug settings that the environment may have");
-  command->add_flag("--options", flags->options, "the options that models are opened with, with their values");
+      .add_option("--dim", flags->dims,
+                  "ONNX, with --plan: NAME=N for a dim that the inputs leave open (may be repeated)")
+      .repeated();
+  command.add_flag("--json", flags->json, "ONNX: one JSON object on standard output");
+  command.add_flag("--knobs", flags->knobs, "debug settings that the environment may have");
+  command.add_flag("--options", flags->options, "the options that models are opened with, with their values");
   const auto model = bind_options(flags->model, kModelOptions);
-  add_options(*command, model, "Model");
-  command->callback([command, flags, &outcome] {
-    if (const auto done = inspect(*command, *flags); !done) outcome.code = report(done.error());
+  command.add_options(model, "Model");
+  command.callback([command, flags, &outcome] {
+    if (const auto done = inspect(command, *flags); !done) outcome.code = report(done.error());
   });
 }
 

@@ -400,23 +400,23 @@ Result<> profile(const ProfileFlags& flags, bool by_given, bool repeat_given, co
 
 }  // namespace
 
-void add_profile(CLI::App& app, Outcome& outcome, const Version& version) {
-  CLI::App* command = app.add_subcommand("profile", "Show where the time goes, step by step");
+void add_profile(const Command& app, Outcome& outcome, const Version& version) {
+  const Command command = app.add_command("profile", "Show where the time goes, step by step");
   auto flags = std::make_shared<ProfileFlags>();
-  command->footer(kFooter);
-  command->add_option("model", flags->path, "a GGUF file, a Hugging Face folder, an engine or synth:NAME")->required();
+  command.footer(kFooter);
+  command.add_option("model", flags->path, "a GGUF file, a Hugging Face folder, an engine or synth:NAME").required();
   const auto own = bind_options(*flags, kProfileOptions);
-  add_options(*command, own);
+  command.add_options(own);
   const auto model = bind_options(flags->model, kModelOptions);
-  add_options(*command, model, "Model");
-  command->add_option("--shape", flags->shapes, "ONNX: NAME=1x3x224x224 for inputs of other sizes (may be repeated)")
-      ->allow_extra_args(false);
-  command->add_option("--dim", flags->dims, "ONNX: NAME=N for a dim that the inputs leave open (may be repeated)")
-      ->allow_extra_args(false);
-  command->add_option("--input", flags->inputs, "ONNX: NAME=VALUE as run takes it (may be repeated); others are random")
-      ->allow_extra_args(false);
-  command->callback([command, flags, &outcome, &version] {
-    if (const auto done = profile(*flags, given(*command, "by"), given(*command, "repeat"), version); !done)
+  command.add_options(model, "Model");
+  command.add_option("--shape", flags->shapes, "ONNX: NAME=1x3x224x224 for inputs of other sizes (may be repeated)")
+      .repeated();
+  command.add_option("--dim", flags->dims, "ONNX: NAME=N for a dim that the inputs leave open (may be repeated)")
+      .repeated();
+  command.add_option("--input", flags->inputs, "ONNX: NAME=VALUE as run takes it (may be repeated); others are random")
+      .repeated();
+  command.callback([command, flags, &outcome, &version] {
+    if (const auto done = profile(*flags, command.given("by"), command.given("repeat"), version); !done)
       outcome.code = report(done.error());
   });
 }

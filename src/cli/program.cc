@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -143,17 +144,18 @@ int run_program(int argc, char** argv, const Version& version) {
   app.require_subcommand(1);
   app.get_formatter()->column_width(34);
   Outcome outcome;
-  add_run(app, outcome);
-  add_build(app, outcome);
-  add_inspect(app, outcome);
-  add_bench(app, outcome, version);
-  add_profile(app, outcome, version);
-  add_tune(app, outcome);
-  add_conformance(app, outcome);
-  add_compare(app, outcome);
-  add_eval(app, outcome);
-  add_synth(app, outcome);
-  add_zoo(app, outcome);
+  const Command program(app);
+  add_run(program, outcome);
+  add_build(program, outcome);
+  add_inspect(program, outcome);
+  add_bench(program, outcome, version);
+  add_profile(program, outcome, version);
+  add_tune(program, outcome);
+  add_conformance(program, outcome);
+  add_compare(program, outcome);
+  add_eval(program, outcome);
+  add_synth(program, outcome);
+  add_zoo(program, outcome);
   add_completion(app);
   refuse_empty_names(app);
   try {

@@ -174,7 +174,7 @@ void print_json(const Model& model, const GenerateResult& result) {
   std::cout << out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << std::endl;
 }
 
-GenerateRequest make_request(const CLI::App& app, const RunFlags& flags, const Model& model) {
+GenerateRequest make_request(const Command& app, const RunFlags& flags, const Model& model) {
   GenerateRequest request;
   request.sampling = choose_sampling(app, flags.sampling, model.generation);
   request.tokens_max = flags.sampling.max_tokens > 0 ? flags.sampling.max_tokens : -1;
@@ -198,7 +198,7 @@ Result<std::vector<int32_t>> encode_question(const ModelOutline& outline, const 
   return ids;
 }
 
-Result<> answer_once(const CLI::App& app, const RunFlags& flags, Model& model, std::vector<int32_t> prompt) {
+Result<> answer_once(const Command& app, const RunFlags& flags, Model& model, std::vector<int32_t> prompt) {
   GenerateRequest request = make_request(app, flags, model);
   request.prompt = std::move(prompt);
   Generator generator(*model.runner, model.tokenizer);
@@ -247,7 +247,7 @@ Result<GenerateResult> answer(const Model& model, Generator& generator, Conversa
   return generator.generate(request, [](std::string_view text) { show_answer(text); });
 }
 
-Result<> converse(const CLI::App& app, const RunFlags& flags, Model& model, Conversation conversation) {
+Result<> converse(const Command& app, const RunFlags& flags, Model& model, Conversation conversation) {
   if (!flags.system.empty()) conversation.add("system", flags.system);
   Generator generator(*model.runner, model.tokenizer);
   LineReader reader(g_interrupted);
@@ -290,7 +290,7 @@ Result<> converse(const CLI::App& app, const RunFlags& flags, Model& model, Conv
 }
 
 // Flags that cannot all be meant.
-Result<> check_combination(const CLI::App& app, const RunFlags& flags) {
+Result<> check_combination(const Command& app, const RunFlags& flags) {
   if (const size_t prompts = app.count("--prompt"); prompts > 1)
     return error(Code::kInvalid, fmt::format("-p is given {} times: one prompt is answered", prompts));
   for (const char* flag : {"--template", "--template-arg", "--system"})
@@ -302,7 +302,7 @@ Result<> check_combination(const CLI::App& app, const RunFlags& flags) {
   return {};
 }
 
-Result<> run(const CLI::App& app, const RunFlags& flags) {
+Result<> run(const Command& app, const RunFlags& flags) {
   if (is_network(flags.path))
     return run_network({.path = flags.path,
                         .inputs = flags.inputs,
@@ -361,57 +361,53 @@ Result<> run(const CLI::App& app, const RunFlags& flags) {
 
 }  // namespace
 
-void add_run(CLI::App& app, Outcome& outcome) {
-  CLI::App* command = app.add_subcommand("run", "Answer a prompt, or hold a conversation");
+void add_run(const Command& app, Outcome& outcome) {
+  const Command command = app.add_command("run", "Answer a prompt, or hold a conversation");
   auto flags = std::make_shared<RunFlags>();
-  command->footer(kFooter);
+  command.footer(kFooter);
   command
-      ->add_option("model", flags->path,
-                   "a GGUF file (any shard of a split one), a Hugging Face folder, an engine, "
-                   "synth:NAME or an ONNX file")
-      ->required();
+      .add_option("model", flags->path,
+                  "a GGUF file (any shard of a split one), a Hugging Face folder, an engine, "
+                  "synth:NAME or an ONNX file")
+      .required();
+  command.add_option("-p,--prompt", flags->prompt, "answer this and end; without it: standard input, or a conversation")
+      .take_last();
+  command.add_option("--system", flags->system, "system message").take_last();
+  command.add_flag("--raw", flags->raw,
+                   "no chat template: the model continues the prompt; excludes --template and --system");
+  command.add_option("--template,--template-file", flags->template_file, "Jinja file to use as the chat template")
+      .take_last();
+  command.add_option("--template-arg", flags->template_args, "KEY=VALUE for the template (may be repeated)").repeated();
+  command.add_option("--stop", flags->stop, "end the answer before this text (may be repeated)").repeated();
+  command.add_flag("--json", flags->json, "one JSON object on standard output");
   command
-      ->add_option("-p,--prompt", flags->prompt, "answer this and end; without it: standard input, or a conversation")
-      ->take_last();
-  command->add_option("--system", flags->system, "system message")->take_last();
-  command->add_flag("--raw", flags->raw,
-                    "no chat template: the model continues the prompt; excludes --template and --system");
-  command->add_option("--template,--template-file", flags->template_file, "Jinja file to use as the chat template")
-      ->take_last();
-  command->add_option("--template-arg", flags->template_args, "KEY=VALUE for the template (may be repeated)")
-      ->allow_extra_args(false);
-  command->add_option("--stop", flags->stop, "end the answer before this text (may be repeated)")
-      ->allow_extra_args(false);
-  command->add_flag("--json", flags->json, "one JSON object on standard output");
-  command
-      ->add_option(
+      .add_option(
           "--input", flags->inputs,
           "ONNX: NAME=VALUE for each input (may be repeated): FILE.npy, FILE.npz[:ARRAY], FILE.json, a list as "
           "[[1, 2], [3, 4]], random or random:1x3x224x224, or a photo as "
           "FILE.jpg[:layout=nchw|nhwc,channels=rgb|bgr|gray,size=WxH,mean=A[/B/C],scale=A[/B/C]] (also .png, .bmp): "
           "(pixel - mean) * scale, resized bilinearly")
-      ->allow_extra_args(false)
-      ->group("ONNX models");
-  command->add_option("--output", flags->output, "ONNX: write all outputs to this .npz file")
-      ->take_last()
-      ->group("ONNX models");
+      .repeated()
+      .group("ONNX models");
+  command.add_option("--output", flags->output, "ONNX: write all outputs to this .npz file")
+      .take_last()
+      .group("ONNX models");
   command
-      ->add_option(
-          "--bucket", flags->buckets,
-          "ONNX: NAME=SIZE,SIZE,...: an open dim is filled up with zeros to the next size, and outputs are cut "
-          "back: for models that a mask tells what is there (may be repeated)")
-      ->allow_extra_args(false);
+      .add_option("--bucket", flags->buckets,
+                  "ONNX: NAME=SIZE,SIZE,...: an open dim is filled up with zeros to the next size, and outputs are cut "
+                  "back: for models that a mask tells what is there (may be repeated)")
+      .repeated();
   command
-      ->add_option("--profile-shape", flags->ranges,
-                   "ONNX: NAME=min,opt,max, three shapes: memory is made ready for them, others are refused (may be "
-                   "repeated)")
-      ->allow_extra_args(false);
+      .add_option("--profile-shape", flags->ranges,
+                  "ONNX: NAME=min,opt,max, three shapes: memory is made ready for them, others are refused (may be "
+                  "repeated)")
+      .repeated();
   const auto sampling = bind_options(flags->sampling, kSamplingOptions);
-  add_options(*command, sampling, "Sampling");
+  command.add_options(sampling, "Sampling");
   const auto model = bind_options(flags->model, kModelOptions);
-  add_options(*command, model, "Model");
-  command->callback([command, flags, &outcome] {
-    if (const auto done = run(*command, *flags); !done) outcome.code = report(done.error());
+  command.add_options(model, "Model");
+  command.callback([command, flags, &outcome] {
+    if (const auto done = run(command, *flags); !done) outcome.code = report(done.error());
   });
 }
 

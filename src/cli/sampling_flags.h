@@ -7,6 +7,6 @@
 namespace bolide::cli {
 
 // Only flags that were given count as wishes.
-SamplingParams choose_sampling(const CLI::App& app, const SamplingFlags& flags, const GenerationConfig& config);
+SamplingParams choose_sampling(const Command& app, const SamplingFlags& flags, const GenerationConfig& config);
 
 }  // namespace bolide::cli

@@ -94,19 +94,20 @@ Result<> synth(const SynthFlags& flags) {
 
 }  // namespace
 
-void add_synth(CLI::App& app, Outcome& outcome) {
-  CLI::App* command = app.add_subcommand("synth", "Make a checkpoint of a published model's shape with random weights");
+void add_synth(const Command& app, Outcome& outcome) {
+  const Command command =
+      app.add_command("synth", "Make a checkpoint of a published model's shape with random weights");
   auto flags = std::make_shared<SynthFlags>();
-  command->footer(kFooter);
+  command.footer(kFooter);
   std::string names;
   for (const Architecture& architecture : architectures())
     names += (names.empty() ? "" : "|") + std::string(architecture.name);
-  command->add_option("architecture", flags->architecture, "a published model's shape: --list says more")
-      ->type_name(names);
-  command->add_option("-o,--output", flags->output, "the folder to write; it must be empty or not there");
+  command.add_option("architecture", flags->architecture, "a published model's shape: --list says more")
+      .type_name(names);
+  command.add_option("-o,--output", flags->output, "the folder to write; it must be empty or not there");
   const auto own = bind_options(*flags, kSynthOptions);
-  add_options(*command, own);
-  command->callback([flags, &outcome] {
+  command.add_options(own);
+  command.callback([flags, &outcome] {
     if (const auto done = synth(*flags); !done) outcome.code = report(done.error());
   });
 }

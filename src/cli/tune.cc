@@ -98,16 +98,16 @@ Result<> tune_model(const TuneFlags& flags) {
 
 }  // namespace
 
-void add_tune(CLI::App& app, Outcome& outcome) {
-  CLI::App* command = app.add_subcommand("tune", "Measure which algorithms are fastest for a model on this GPU");
+void add_tune(const Command& app, Outcome& outcome) {
+  const Command command = app.add_command("tune", "Measure which algorithms are fastest for a model on this GPU");
   auto flags = std::make_shared<TuneFlags>();
-  command->footer(kFooter);
-  command->add_option("model", flags->path, "a GGUF file, a Hugging Face folder, an engine or synth:NAME")->required();
+  command.footer(kFooter);
+  command.add_option("model", flags->path, "a GGUF file, a Hugging Face folder, an engine or synth:NAME").required();
   const auto own = bind_options(*flags, kTuneOptions);
-  add_options(*command, own);
+  command.add_options(own);
   const auto model = bind_options(flags->model, kModelOptions);
-  add_options(*command, model, "Model");
-  command->callback([flags, &outcome] {
+  command.add_options(model, "Model");
+  command.callback([flags, &outcome] {
     if (const auto done = tune_model(*flags); !done) outcome.code = report(done.error());
   });
 }

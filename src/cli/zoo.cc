@@ -75,16 +75,16 @@ Result<> zoo(const ZooFlags& flags) {
 
 }  // namespace
 
-void add_zoo(CLI::App& app, Outcome& outcome) {
-  CLI::App* command = app.add_subcommand("zoo", "Write an ONNX file of a published architecture with random weights");
+void add_zoo(const Command& app, Outcome& outcome) {
+  const Command command = app.add_command("zoo", "Write an ONNX file of a published architecture with random weights");
   auto flags = std::make_shared<ZooFlags>();
-  command->footer(kFooter);
+  command.footer(kFooter);
   std::string names;
   for (const ZooEntry& entry : bolide::zoo()) names += (names.empty() ? "" : "|") + std::string(entry.name);
-  command->add_option("name", flags->name, "a network: --list says more")->type_name(names);
-  command->add_option("-o,--output", flags->output, "the file to write: NAME.onnx");
-  add_options(*command, bind_options(*flags, kZooOptions));
-  command->callback([flags, &outcome] {
+  command.add_option("name", flags->name, "a network: --list says more").type_name(names);
+  command.add_option("-o,--output", flags->output, "the file to write: NAME.onnx");
+  command.add_options(bind_options(*flags, kZooOptions));
+  command.callback([flags, &outcome] {
     if (const auto done = zoo(*flags); !done) outcome.code = report(done.error());
   });
 }

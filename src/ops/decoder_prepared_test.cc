@@ -27,10 +27,13 @@ TEST(PreparedDecoder, BlocksOfCodes) {
   Random random(std::random_device{}());
   for (const Isa isa : levels())
     for (int round = 0; round < 60; ++round) {
-      const int64_t bits = random() % 3 == 0 ? 8 : 4, K = upto(random, coin(random) ? 50 : 400), N = upto(random, 70);
+      const bool int8 = coin(random);
+      // Activations rounded to 8 bits in groups of 32 are off by at most sqrt(32) / 254 = 2.2 % of their norm, products
+      // with them by about as much, if they are enough for a norm: a few may cancel, and be all error.
+      const int64_t bits = random() % 3 == 0 ? 8 : 4, K = upto(random, coin(random) ? 50 : 400),
+                    N = upto(random, 70) + (int8 ? 15 : 0);
       const int64_t block = std::max<int64_t>(int64_t{16} << random() % 6, bits == 8 ? 32 : 16);
       const int64_t blocks = (K + block - 1) / block;
-      const bool int8 = coin(random);
       Case c{.domain = "com.microsoft", .name = "MatMulNBits", .version = 1};
       c.attributes.set("K", K), c.attributes.set("N", N);
       c.attributes.set("bits", bits), c.attributes.set("block_size", block);
@@ -41,7 +44,7 @@ TEST(PreparedDecoder, BlocksOfCodes) {
       c.add(floats(random, {N * blocks}), true);
       c.add(coin(random) ? AnyValue() : AnyValue(bytes(random, DType::kU8, {N * ((blocks * bits + 7) / 8)})), true);
       if (coin(random)) c.add({}), c.add(floats(random, {N}), true);
-      EXPECT_TRUE(check(c, isa, int8 ? 1.5e-2 : 1e-5)) << bits << " bits, block " << block << ", K " << K;
+      EXPECT_TRUE(check(c, isa, int8 ? 3e-2 : 1e-5)) << bits << " bits, block " << block << ", K " << K;
       c.inputs[0] = floats(random, {M, K + 1});
       EXPECT_FALSE(check(c, isa, 1));
       c.inputs[0] = bytes(random, DType::kI8, {M, K});

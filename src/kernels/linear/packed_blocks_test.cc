@@ -38,7 +38,9 @@ struct Matrix {
     for (uint8_t& byte : zeros) byte = static_cast<uint8_t>(random());
     source.zeros = zeros.data();
   }
-  double at(int64_t row, int64_t j) const {
+  // Of one weight. `sum`: of its code and its zero point in place of their difference: what is added up and what is
+  // subtracted from the sum, so the scale of its rounding errors.
+  double at(int64_t row, int64_t j, bool sum = false) const {
     const int64_t blocks = source.blocks(), b = j / source.block;
     const auto read = [&](const std::vector<uint8_t>& from, int64_t base, int64_t i) {
       return source.bits == 8 ? from[static_cast<size_t>(base + i)]
@@ -47,7 +49,7 @@ struct Matrix {
     const int zero =
         zeros.empty() ? (source.bits == 4 ? 8 : 128) : read(zeros, row * ((blocks * source.bits + 7) / 8), b);
     const int code = read(codes, row * blocks * source.block * source.bits / 8, j);
-    return static_cast<double>(scales[static_cast<size_t>(row * blocks + b)]) * (code - zero);
+    return static_cast<double>(scales[static_cast<size_t>(row * blocks + b)]) * (sum ? code + zero : code - zero);
   }
 };
 
@@ -85,8 +87,8 @@ void check(Random& random, const Matrix& m, Isa isa, bool int8, int64_t rows, bo
     for (int64_t i = 0; i < n; ++i) {
       double sum = has_bias ? static_cast<double>(bias[i]) : 0, size = std::abs(sum);
       for (int64_t j = 0; j < k; ++j) {
-        const double term = rounded[static_cast<size_t>(j)] * m.at(i, j);
-        sum += term, size += std::abs(term) * 4;  // zero points are subtracted from sums
+        sum += rounded[static_cast<size_t>(j)] * m.at(i, j);
+        size += std::abs(rounded[static_cast<size_t>(j)] * m.at(i, j, /*sum=*/true));
       }
       ASSERT_NEAR(static_cast<double>(out[r * out_stride + i]), sum, 4e-6 * size + 1e-12)
           << "row " << r << " column " << i << " of " << rows << " x " << n << " x " << k << ", bits " << m.source.bits
