@@ -46,13 +46,13 @@ Engine::Engine(std::unique_ptr<ModelRunner> runner, const EngineOptions& options
   thread_ = std::thread([this] { run(); });
 }
 
-Engine::~Engine() {
+void Engine::stop() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
   }
   arrived_.notify_all();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 // --- what others call ---
@@ -62,7 +62,7 @@ Result<RequestId> Engine::submit(Request request, std::shared_ptr<RequestSink> s
   Message message{Message::Kind::kSubmit};
   {
     const std::lock_guard lock(mutex_);
-    if (state_ == EngineState::kDraining || state_ == EngineState::kStopped)
+    if (stopping_ || state_ == EngineState::kDraining || state_ == EngineState::kStopped)
       return error(Code::kUnavailable, "the server is shutting down");
     if (state_ == EngineState::kFailed)
       return error(Code::kUnavailable, fmt::format("the engine has failed: {}", published_.failure));

@@ -97,7 +97,10 @@ Result<KvLayout> cache_layout(const GraphFacts& facts, const RunnerOptions& opti
     return error(Code::kInvalid,
                  fmt::format("{} tokens a step and {} sequences: at most {} and {}", options.tokens_per_step,
                              options.sequences, kTokensPerStepMax, kSequencesMax));
-  const uint64_t blocks = blocks_per_sequence(options) * static_cast<uint64_t>(options.sequences);
+  uint64_t blocks = blocks_per_sequence(options) * static_cast<uint64_t>(options.sequences);
+  if (options.cache_tokens > 0)  // a sequence of the whole context must fit
+    blocks = std::max(blocks_per_sequence(options), ceil_div(static_cast<uint64_t>(options.cache_tokens),
+                                                             static_cast<uint64_t>(options.block_tokens)));
   if (blocks > INT32_MAX)
     return error(Code::kInvalid, fmt::format("--context {}: the KV cache would need {} blocks; ask for a smaller one",
                                              options.context, blocks));

@@ -19,7 +19,8 @@ namespace bolide {
 
 struct RunnerOptions {
   int32_t context = 0;    // tokens a sequence may hold
-  int32_t sequences = 1;  // sequences that the cache has room for
+  int32_t sequences = 1;  // in a step
+  int64_t cache_tokens = 0;  // that all sequences together may hold; 0: each a full context
   int32_t tokens_per_step = 512;
   int32_t block_tokens = 16;  // P; `context` makes the cache contiguous
   DType kv_dtype = DType::kBF16;
@@ -52,7 +53,7 @@ Result<KvLayout> cache_layout(const GraphFacts& facts, const RunnerOptions& opti
 
 class Runner {
  public:
-  // The cache has room for `sequences` of `context` tokens.
+  // The cache has room for `cache_tokens`, or `sequences` of `context` tokens.
   static Result<Runner> make(PlanSet plans, const RunnerOptions& options, Device& device);
 
   // One step: submit and wait. Afterwards `logits()`, `next()` and `logprobs()` have a row per work (or per token with

@@ -49,6 +49,7 @@ struct AnswerState {
   uint32_t epoch = 0;     // grows when what was computed is given up
   uint64_t drawn_by = 0;  // the last step that draws for it, and its item there
   int32_t drawn_item = -1;
+  int32_t found = 0;      // tokens of the prompt that were in the cache when it was first admitted
   int32_t published = 0;  // full blocks of `sequence` that prefix reuse knows
   PrefixKey prefix;       // of those
   enum class Place : uint8_t { kNowhere, kWaiting, kPreempted, kRunning } place = Place::kNowhere;
@@ -82,6 +83,7 @@ struct Progress {
   int32_t choice = 0;
   int32_t token = -1;  // -1: none
   float logprob = 0;
+  int32_t cached = 0;  // tokens of the prompt that did not have to be computed, with an answer's first token
   Ended ended = Ended::kNot;
   bool request_over = false;  // it was the request's last answer
 };

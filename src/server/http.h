@@ -44,14 +44,17 @@ class HttpExchange {
   virtual const HttpRequest& request() const = 0;
   // Once, and nothing else.
   virtual void respond(HttpResponse response) = 0;
-  // Or: a stream of chunks, which ends with `end`, or with `abort` (the client sees that it is incomplete).
-  virtual void begin(int status, Headers headers) = 0;
+  // Or: a stream of chunks, which ends with `end`, or with `abort` (the client sees that it is incomplete). `ping`, if
+  // there is one, is sent whenever nothing else was for HttpLimits::ping_time.
+  virtual void begin(int status, Headers headers, std::string ping = {}) = 0;
   // False: the client is gone, or so slow that too much waits for it, in which case it is given up.
   virtual bool write(std::string chunk) = 0;
   virtual void end() = 0;
   virtual void abort() = 0;
   // Called on a server's thread, once, if the client goes away before the response ended. Replaces an earlier one.
   virtual void on_gone(std::function<void()> callback) = 0;
+  // Runs it on a server's thread, after what was posted before; never two of one exchange at once, nor beside on_gone.
+  virtual void post(std::function<void()> task) = 0;
 };
 
 using HttpHandler = std::function<void(const std::shared_ptr<HttpExchange>&)>;
@@ -68,6 +71,7 @@ struct HttpLimits {
   std::chrono::seconds idle_time{60};     // between requests of a connection
   size_t connections = 20'000, connections_per_client = 1'000;
   size_t unsent_bytes = 256 * 1024;       // of a stream, before its client is given up
+  std::chrono::seconds ping_time{15};
 };
 
 struct HttpOptions {
@@ -92,10 +96,13 @@ class HttpServer {
 
   virtual uint16_t port() const = 0;
   virtual HttpStats stats() const = 0;
-  // No new connections, and no further requests of those that are open.
+  // No new connections, and no further requests of those that are open; those that wait for one are closed.
   virtual void drain() = 0;
   // Until no connection is left, or the time is over. True: none is left.
   virtual bool wait_closed(std::chrono::milliseconds timeout) = 0;
+  // Ends the server's threads: no handler is called afterwards. What may still use exchanges must end before the server
+  // does.
+  virtual void stop() = 0;
 };
 
 }  // namespace bolide::server

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <functional>
 #include <span>
@@ -36,6 +37,11 @@ class Body {
     if (value == nullptr) return wrong(key, "is required");
     if (!value->is_string()) return wrong(key, "must be a string");
     return value->get<std::string>();
+  }
+  // Empty if it is absent: which model is meant may be clear.
+  Result<std::string> model() const {
+    if (find("model") == nullptr) return std::string();
+    return text("model");
   }
   Result<bool> boolean(std::string_view key, bool fallback) const {
     const Json* value = find(key);
@@ -286,7 +292,7 @@ Result<ChatRequest> parse_chat_request(std::string_view text, const RequestLimit
                                         "add_generation_prompt", "store", "service_tier", "modalities"};
   BOLIDE_TRY(body.only(kCommon, kAlso));
   ChatRequest request;
-  BOLIDE_TRY(request.model, body.text("model"));
+  BOLIDE_TRY(request.model, body.model());
   BOLIDE_TRY(request.wishes, read_wishes(body, limits));
   BOLIDE_TRY(const std::optional<int64_t> completion, body.integer("max_completion_tokens", 1, INT32_MAX));
   if (completion) request.wishes.tokens_max = static_cast<int32_t>(*completion);
@@ -319,7 +325,7 @@ Result<CompletionRequest> parse_completion_request(std::string_view text, const 
   constexpr std::string_view kAlso[] = {"prompt", "echo", "best_of", "suffix"};
   BOLIDE_TRY(body.only(kCommon, kAlso));
   CompletionRequest request;
-  BOLIDE_TRY(request.model, body.text("model"));
+  BOLIDE_TRY(request.model, body.model());
   BOLIDE_TRY(request.wishes, read_wishes(body, limits));
   BOLIDE_TRY(const std::optional<int64_t> logprobs, body.integer("logprobs", 0, limits.top_logprobs_max));
   request.wishes.logprobs = logprobs.has_value();
@@ -367,7 +373,7 @@ Result<TokenizeRequest> parse_tokenize_request(std::string_view text, const Requ
   constexpr std::string_view kKnown[] = {"model", "prompt", "messages", "add_special_tokens", "add_generation_prompt"};
   BOLIDE_TRY(body.only(kKnown, {}));
   TokenizeRequest request;
-  BOLIDE_TRY(request.model, body.text("model"));
+  BOLIDE_TRY(request.model, body.model());
   BOLIDE_TRY(request.add_special_tokens, body.boolean("add_special_tokens", true));
   BOLIDE_TRY(request.add_generation_prompt, body.boolean("add_generation_prompt", true));
   const bool has_messages = body.find("messages") != nullptr;
@@ -390,7 +396,7 @@ Result<DetokenizeRequest> parse_detokenize_request(std::string_view text, const 
   constexpr std::string_view kKnown[] = {"model", "tokens"};
   BOLIDE_TRY(body.only(kKnown, {}));
   DetokenizeRequest request;
-  BOLIDE_TRY(request.model, body.text("model"));
+  BOLIDE_TRY(request.model, body.model());
   if (body.find("tokens") == nullptr) return body.wrong("tokens", "is required");
   BOLIDE_TRY(request.tokens, body.ids("tokens", limits.nodes_max));
   return request;

@@ -166,8 +166,9 @@ std::string error_json(std::string_view message, std::string_view type, std::str
 
 }  // namespace
 
-HttpResponse error_response(const Error& failure, std::string_view param) {
-  const Kind kind = kind_of(failure.code);
+HttpResponse error_response(const Error& failure, std::string_view param, std::string_view code) {
+  Kind kind = kind_of(failure.code);
+  if (!code.empty()) kind.code = code;
   HttpResponse response{kind.status,
                         {{"Content-Type", "application/json"}},
                         error_json(failure.text, kind.type, param, kind.code)};

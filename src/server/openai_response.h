@@ -69,8 +69,8 @@ class ChunkWriter {
   bool chat_;
 };
 
-// {"error": {message, type, param, code}} and its status, by the failure's code.
-HttpResponse error_response(const Error& failure, std::string_view param = {});
+// {"error": {message, type, param, code}} and its status, by the failure's code; `code` in place of the usual one.
+HttpResponse error_response(const Error& failure, std::string_view param = {}, std::string_view code = {});
 // The same as an event of a stream that has begun.
 std::string error_event(const Error& failure);
 // Statuses that have no Error: 404, 405, 401, 413, ...
