@@ -52,7 +52,7 @@ struct ServeFlags {
   std::string tls_cert, tls_key;
   int32_t http_threads = 2;
   int64_t body_bytes = 16 << 20;
-  std::string template_file;
+  std::string template_file, metrics_compat;
 };
 
 constexpr Option<ServeFlags> kServeOptions[] = {
@@ -68,6 +68,10 @@ constexpr Option<ServeFlags> kServeOptions[] = {
     {"no_auth", &ServeFlags::no_auth, {}, "listen beyond this machine although there are no keys"},
     {"tls_cert", &ServeFlags::tls_cert, {}, "certificate chain (PEM): the server speaks HTTPS"},
     {"tls_key", &ServeFlags::tls_key, {}, "the certificate's private key (PEM)"},
+    {"metrics_compat",
+     &ServeFlags::metrics_compat,
+     {.choices = "|vllm|trtllm|triton"},
+     "/metrics has these names too, for dashboards that know them"},
     {"http_threads", &ServeFlags::http_threads, {.min = 1, .max = 256}, "threads that read and write for clients"},
     {"body_bytes", &ServeFlags::body_bytes, {.unit = "bytes", .min = 1024, .max = 1 << 30}, "a request's body at most"},
 };
@@ -210,6 +214,7 @@ Result<> serve(const ServeFlags& flags, const Version& version) {
     BOLIDE_TRY(const std::string text, read_file(flags.api_key_file, 4u << 20));
     BOLIDE_TRY(keys, server::ApiKeys::parse(text, flags.api_key_file, secret));
   }
+  BOLIDE_TRY(auto metrics, server::Metrics::make(flags.metrics_compat));
   BOLIDE_TRY(const ServedModelOptions options, model_options(flags, secret));
   ServedModels models(options);
   for (const std::string& model : flags.models) BOLIDE_TRY(models.add(model));
@@ -229,9 +234,15 @@ Result<> serve(const ServeFlags& flags, const Version& version) {
 
   // Exchanges that the api's threads still have must end before the server does, hence the order.
   std::unique_ptr<server::HttpServer> http;
-  server::Api api(models, api_options, std::move(keys));
+  server::Api api(models, api_options, std::move(metrics), std::move(keys));
+  std::atomic<server::HttpServer*> listening{nullptr};
+  api.set_http_stats([&listening] {
+    const server::HttpServer* server = listening;
+    return server != nullptr ? server->stats() : server::HttpStats();
+  });
   BOLIDE_TRY(http, server::HttpServer::start(
                        http_options, [&api](const auto& exchange) { api.handle(exchange); }, server::Api::error_body));
+  listening = http.get();
   catch_stops();
   print_start(flags, models, http->port());
   while (::sem_wait(&g_stop) != 0) {

@@ -76,10 +76,12 @@ constexpr Api::Route Api::kRoutes[] = {
     {"GET", "/v2/health/live", &Api::live, false, true},
     {"GET", "/ping", &Api::live, false, true},
     {"GET", "/version", &Api::version},
+    {"GET", "/metrics", &Api::metrics},
 };
 
-Api::Api(ModelRegistry& registry, const ApiOptions& options, std::unique_ptr<ApiKeys> keys)
-    : registry_(registry), options_(options), keys_(std::move(keys)), text_(options.text_threads, 256) {}
+Api::Api(ModelRegistry& registry, const ApiOptions& options, std::unique_ptr<Metrics> metrics,
+         std::unique_ptr<ApiKeys> keys)
+    : registry_(registry), options_(options), metrics_(std::move(metrics)), keys_(std::move(keys)), text_(options.text_threads, 256) {}
 
 void Api::handle(const Shared& exchange) {
   const HttpRequest& request = exchange->request();
@@ -99,11 +101,11 @@ void Api::handle(const Shared& exchange) {
   // What there is is nobody's business who has no key.
   if (caller_of(request) == nullptr) return refuse_stranger(exchange);
   if (allowed.empty())
-    return exchange->respond(status_response(404, fmt::format("there is nothing at {:.200}", request.path), "not_found"));
+    return refuse(exchange, status_response(404, fmt::format("there is nothing at {:.200}", request.path), "not_found"));
   HttpResponse response =
       status_response(405, fmt::format("{:.200} takes {}", request.path, allowed), "method_not_allowed");
   response.headers.emplace_back("Allow", allowed);
-  exchange->respond(std::move(response));
+  refuse(exchange, std::move(response));
 }
 
 const ApiKey* Api::caller_of(const HttpRequest& request) const {
@@ -116,11 +118,16 @@ const ApiKey* Api::caller_of(const HttpRequest& request) const {
   return keys_->find(key);
 }
 
+void Api::refuse(const Shared& exchange, HttpResponse response) {
+  metrics_->refused(response.status);
+  exchange->respond(std::move(response));
+}
+
 void Api::refuse_stranger(const Shared& exchange) {
   HttpResponse response = status_response(
       401, "this server needs an API key: send Authorization: Bearer KEY, with one that it knows", "invalid_api_key");
   response.headers.emplace_back("WWW-Authenticate", "Bearer");
-  exchange->respond(std::move(response));
+  refuse(exchange, std::move(response));
 }
 
 HttpResponse Api::error_body(int status, std::string_view what) {
@@ -140,12 +147,12 @@ void Api::with_body(const Shared& exchange, void (Api::*handler)(const Shared&))
     return exchange->respond(
         status_response(415, "the body must be JSON: send Content-Type: application/json", "unsupported_media_type"));
   if (request.body.size() > options_.body_bytes_max)
-    return exchange->respond(status_response(
+    return refuse(exchange, status_response(
         413, fmt::format("the body has {} bytes, at most {}", request.body.size(), options_.body_bytes_max),
         "body_too_large"));
   if (request.body.size() <= kLongBody) return (this->*handler)(exchange);
   if (!text_.add([this, exchange, handler] { (this->*handler)(exchange); }))
-    exchange->respond(error_response(error(Code::kOverloaded, "too many long requests wait")));
+    refuse(exchange, error_response(error(Code::kOverloaded, "too many long requests wait")));
 }
 
 Result<std::shared_ptr<const ServedModel>> Api::find(const std::string& name, std::string* param) const {
@@ -191,6 +198,12 @@ void Api::version(const Shared& exchange) {
   exchange->respond(json_response(fmt::format(R"({{"version":{}}})", json(options_.version))));
 }
 
+void Api::metrics(const Shared& exchange) {
+  exchange->respond({200,
+                     {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}},
+                     metrics_->text(registry_, http_stats_ ? http_stats_() : HttpStats())});
+}
+
 void Api::models(const Shared& exchange) {
   std::string list;
   for (const ModelEntry& entry : registry_.list()) {
@@ -205,7 +218,7 @@ void Api::models(const Shared& exchange) {
 void Api::model(const Shared& exchange) {
   std::string param;
   const auto model = find(exchange->request().path.substr(std::string_view("/v1/models/").size()), &param);
-  if (!model) return exchange->respond(error_response(model.error(), param));
+  if (!model) return refuse(exchange, error_response(model.error(), param));
   exchange->respond(json_response(model_json(**model)));
 }
 
@@ -219,6 +232,7 @@ void Api::generate(const Shared& exchange, const Parsed& parsed, bool chat, Ids&
     made.wishes = parsed.wishes;
     BOLIDE_TRY(check_wishes(*made.model, made.wishes, &param));
     made.route = exchange->request().path;
+    made.metrics = metrics_->of_model(made.model->name);
     made.head = {fmt::format("{}-{:016x}", chat ? "chatcmpl" : "cmpl", next_number()), made.model->name,
                  unix_seconds(), chat};
     const int64_t now = steady_us();
@@ -236,7 +250,7 @@ void Api::generate(const Shared& exchange, const Parsed& parsed, bool chat, Ids&
     }
     return made;
   }();
-  if (!job) return exchange->respond(error_response(job.error(), param, code));
+  if (!job) return refuse(exchange, error_response(job.error(), param, code));
   // On the exchange's own thread, wherever this runs.
   exchange->post([exchange, made = std::make_shared<GenerationJob>(*job)] {
     start_generation(exchange, std::move(*made));
@@ -246,7 +260,7 @@ void Api::generate(const Shared& exchange, const Parsed& parsed, bool chat, Ids&
 void Api::chat(const Shared& exchange) {
   std::string param;
   const auto parsed = parse_chat_request(exchange->request().body, options_.limits, &param);
-  if (!parsed) return exchange->respond(error_response(parsed.error(), param));
+  if (!parsed) return refuse(exchange, error_response(parsed.error(), param));
   generate(exchange, *parsed, true,
            [&](const ServedModel& model, std::vector<std::string>*, std::string* field,
                std::string* code) -> Result<std::vector<std::vector<int32_t>>> {
@@ -261,7 +275,7 @@ void Api::chat(const Shared& exchange) {
 void Api::completions(const Shared& exchange) {
   std::string param;
   const auto parsed = parse_completion_request(exchange->request().body, options_.limits, &param);
-  if (!parsed) return exchange->respond(error_response(parsed.error(), param));
+  if (!parsed) return refuse(exchange, error_response(parsed.error(), param));
   generate(exchange, *parsed, false,
            [&](const ServedModel& model, std::vector<std::string>* echoes, std::string* field,
                std::string* code) -> Result<std::vector<std::vector<int32_t>>> {

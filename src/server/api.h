@@ -10,6 +10,7 @@
 
 #include "server/api_keys.h"
 #include "server/http.h"
+#include "server/metrics.h"
 #include "server/served_model.h"
 #include "server/wishes.h"
 #include "server/work_queue.h"
@@ -28,11 +29,15 @@ struct ApiOptions {
 class Api {
  public:
   // `keys`: null: everybody may ask.
-  Api(ModelRegistry& registry, const ApiOptions& options, std::unique_ptr<ApiKeys> keys = nullptr);
+  Api(ModelRegistry& registry, const ApiOptions& options, std::unique_ptr<Metrics> metrics,
+      std::unique_ptr<ApiKeys> keys = nullptr);
+  ~Api() { text_.stop(); }
 
   void handle(const std::shared_ptr<HttpExchange>& exchange);
   // From now on not ready.
   void set_draining() { draining_ = true; }
+  // Where the metrics of connections come from; set before the first request.
+  void set_http_stats(std::function<HttpStats()> stats) { http_stats_ = std::move(stats); }
   // For HttpServer.
   static HttpResponse error_body(int status, std::string_view what);
 
@@ -44,6 +49,7 @@ class Api {
   void live(const Shared& exchange);
   void ready(const Shared& exchange);
   void version(const Shared& exchange);
+  void metrics(const Shared& exchange);
   void models(const Shared& exchange);
   void model(const Shared& exchange);
   void chat(const Shared& exchange);
@@ -53,7 +59,9 @@ class Api {
 
   // Who asks; null: nobody that may. With no keys at all somebody without a name.
   const ApiKey* caller_of(const HttpRequest& request) const;
-  static void refuse_stranger(const Shared& exchange);
+  void refuse_stranger(const Shared& exchange);
+  // Answers, and counts, what no engine saw.
+  void refuse(const Shared& exchange, HttpResponse response);
   // Runs it here or, if the body is long, on a thread of the queue.
   void with_body(const Shared& exchange, void (Api::*handler)(const Shared&));
   Result<std::shared_ptr<const ServedModel>> find(const std::string& name, std::string* param) const;
@@ -65,7 +73,9 @@ class Api {
 
   ModelRegistry& registry_;
   const ApiOptions options_;
+  const std::unique_ptr<Metrics> metrics_;
   const std::unique_ptr<ApiKeys> keys_;
+  std::function<HttpStats()> http_stats_;
   std::atomic<bool> draining_{false};
   std::atomic<uint64_t> numbers_{0};
   WorkQueue text_;

@@ -252,8 +252,7 @@ void Generation::cancel() {
 void Generation::report(std::string_view reason) {
   const double took = seconds(now_us() - begun_us_);
   if (job_.metrics != nullptr)
-    job_.metrics->request_ended({job_.route, reason, took, usage_.prompt_tokens, usage_.completion_tokens,
-                                 usage_.cached_tokens, job_.wishes.choices, job_.wishes.tokens_max.value_or(0)});
+    job_.metrics->request_ended({reason, took, usage_.prompt_tokens, usage_.completion_tokens, usage_.cached_tokens});
   log::info("request over", {{"id", std::string_view(job_.head.id)},
                              {"route", std::string_view(job_.route)},
                              {"model", std::string_view(job_.head.model)},

@@ -114,15 +114,33 @@ constexpr std::string_view kCommon[] = {
     "priority", "stream", "stream_options",
     "user", "metadata", "prompt_cache_key", "safety_identifier"};
 
-size_t count_nodes(std::string_view text) {
-  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return c == ',' || c == ':'; })) + 1;
+// Of a text of JSON, outside its strings.
+struct Counts {
+  size_t commas = 0, colons = 0;
+};
+Counts count_marks(std::string_view text) {
+  Counts counts;
+  bool inside = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '"') inside = !inside;
+    if (inside && c == '\\') ++i;
+    if (inside) continue;
+    counts.commas += c == ',' ? 1 : 0;
+    counts.colons += c == ':' ? 1 : 0;
+  }
+  return counts;
 }
 
 Result<Json> parse_body(std::string_view body, const RequestLimits& limits) {
   if (nests_deeper_than(body, kJsonNestingMax))
     return error(Code::kInvalid, fmt::format("the body nests deeper than {}", kJsonNestingMax));
-  if (count_nodes(body) > limits.nodes_max)
+  const Counts counts = count_marks(body);
+  if (counts.commas + counts.colons >= limits.nodes_max)
     return error(Code::kInvalid, fmt::format("the body has more than {} values", limits.nodes_max));
+  // Objects that keep the order of their keys look through all of them for each one they get.
+  if (counts.colons > limits.keys_max)
+    return error(Code::kInvalid, fmt::format("the body has more than {} keys", limits.keys_max));
   if (utf8_invalid_at(body) != kUtf8Valid) return error(Code::kInvalid, "the body is not UTF-8");
   Json json = Json::parse(body, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded()) return error(Code::kInvalid, "the body " + describe_json_error(body));
@@ -229,8 +247,7 @@ Result<> check_messages(const Body& body, const Json& messages) {
     if (content->is_string()) continue;
     if (!content->is_array()) return body.wrong(at + ".content", "must be a string or an array of parts");
     for (const Json& part : *content) {
-      const std::string type = part.is_object() ? part.value("type", std::string()) : std::string();
-      if (type != "text")
+      if (!part.is_object() || !part.contains("type") || part["type"] != "text")
         return body.wrong(at + ".content", "this server has parts of type text alone", Code::kUnsupported);
       if (!part.contains("text") || !part["text"].is_string())
         return body.wrong(at + ".content", "a part of type text must have a text");

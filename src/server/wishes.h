@@ -23,6 +23,7 @@ struct RequestLimits {
   size_t stop_ids_max = 256;
   size_t prompts_max = 128;
   size_t nodes_max = 1'000'000;  // values of its JSON
+  size_t keys_max = 16'384;      // of all objects in it
 };
 
 struct Wishes {

@@ -17,16 +17,20 @@ class WorkQueue {
   WorkQueue(int threads, size_t waiting_max) : waiting_max_(waiting_max) {
     for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { run(); });
   }
-  ~WorkQueue() {
+  ~WorkQueue() { stop(); }
+  WorkQueue(const WorkQueue&) = delete;
+  WorkQueue& operator=(const WorkQueue&) = delete;
+
+  // Ends the work at hand and drops the rest.
+  void stop() {
     {
       const std::lock_guard lock(mutex_);
       stopping_ = true;
     }
     arrived_.notify_all();
     for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
   }
-  WorkQueue(const WorkQueue&) = delete;
-  WorkQueue& operator=(const WorkQueue&) = delete;
 
   // False: too much waits.
   bool add(std::function<void()> work) {
