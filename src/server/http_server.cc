@@ -306,7 +306,10 @@ class Connection final : public Closable, public std::enable_shared_from_this<Co
     co_await http::async_read_header(stream_, buffer_, parser, redirect_error(use_awaitable, failed));
     if (failed) co_return co_await refuse_fault(failed);
     auto& head = parser.get();
-    if (const auto wrong = check_head(head); wrong.first != 0) co_return co_await refuse(wrong.first, wrong.second);
+    if (const auto wrong = check_head(head); wrong.first != 0) {
+      const std::string text = refusal(wrong.first, wrong.second);
+      co_return co_await refuse(text);
+    }
     if (boost::beast::iequals(head[http::field::expect], "100-continue") && !parser.is_done()) {
       static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
       co_await asio::async_write(stream_, asio::buffer(kContinue), redirect_error(use_awaitable, failed));
@@ -352,16 +355,22 @@ class Connection final : public Closable, public std::enable_shared_from_this<Co
 
   asio::awaitable<bool> refuse_fault(Fault failed) {
     const int status = timed_out_ ? 408 : status_of(failed);
-    if (status != 0)
-      co_await refuse(status, timed_out_ ? "the request did not come in time" : failed.message());
-    co_return false;
+    if (status == 0) co_return false;
+    std::string what = failed.message();
+    if (timed_out_) what = "the request did not come in time";
+    const std::string text = refusal(status, what);
+    co_return co_await refuse(text);
   }
 
-  // Always false: the rest of the request is not known.
-  asio::awaitable<bool> refuse(int status, std::string what) {
+  std::string refusal(int status, std::string_view what) const {
+    return response_text(shared_->error_body(status, what), false, /*keep_alive=*/false);
+  }
+
+  // Always false: the rest of the request is not known. The text is the caller's, by name: GCC 12 destroys temporaries
+  // in a co_await expression twice.
+  asio::awaitable<bool> refuse(const std::string& text) {
     timed_out_ = false;
     expect_within(kLingerTime);
-    const std::string text = response_text(shared_->error_body(status, what), false, /*keep_alive=*/false);
     Fault failed;
     co_await asio::async_write(stream_, asio::buffer(text), redirect_error(use_awaitable, failed));
     // A client that still sends would get a reset in place of the answer: what it sends is read for a while.
@@ -377,7 +386,10 @@ class Connection final : public Closable, public std::enable_shared_from_this<Co
     HttpRequest request;
     request.method = std::string(message.method_string());
     const auto target = split_target(std::string_view(message.target().data(), message.target().size()));
-    if (!target) co_return co_await refuse(400, "the address is not well-formed");
+    if (!target) {
+      const std::string text = refusal(400, "the address is not well-formed");
+      co_return co_await refuse(text);
+    }
     request.path = target->path;
     request.query = target->query;
     request.client = client_;
