@@ -188,9 +188,10 @@ void print_start(const ServeFlags& flags, const ServedModels& models, uint16_t p
   tell(fmt::format("serving on {}{}{}; OpenAI's API at {}/v1, Ctrl-C ends", url,
                    any ? fmt::format(" and all other addresses of this machine ({})", flags.host) : "",
                    flags.api_key_file.empty() ? "" : ", with keys", url));
-  tell(fmt::format("try: curl {}{}/v1/chat/completions{} --json '{{\"model\": \"{}\", \"messages\": [{{\"role\": "
-                   "\"user\", \"content\": \"Hello\"}}]}}'",
-                   tls ? "-k " : "", url, flags.api_key_file.empty() ? "" : " -H 'Authorization: Bearer KEY'", first));
+  tell(
+      fmt::format("try: curl {}{}/v1/chat/completions{} --json '{{\"model\": \"{}\", \"messages\": [{{\"role\": "
+                  "\"user\", \"content\": \"Hello\"}}]}}'",
+                  tls ? "-k " : "", url, flags.api_key_file.empty() ? "" : " -H 'Authorization: Bearer KEY'", first));
 }
 
 // Requests that run end, new ones are refused; what is not over in time is cut off.

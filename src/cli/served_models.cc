@@ -25,14 +25,15 @@ int64_t unix_seconds() {
 
 // Names stand in addresses and in answers.
 Result<> check_name(const std::string& name) {
-  const bool plain = !name.empty() && name.size() <= kNameBytesMax &&
-                     std::all_of(name.begin(), name.end(), [](unsigned char c) {
-                       return c >= 0x21 && c < 0x7f && c != '"' && c != '\\' && c != '%' && c != '?' && c != '#';
-                     });
+  const bool plain =
+      !name.empty() && name.size() <= kNameBytesMax && std::all_of(name.begin(), name.end(), [](unsigned char c) {
+        return c >= 0x21 && c < 0x7f && c != '"' && c != '\\' && c != '%' && c != '?' && c != '#';
+      });
   if (plain && !name.starts_with('/') && !name.ends_with('/') && name.find("..") == std::string::npos) return {};
-  return error(Code::kInvalid, fmt::format("\"{:.80}\" cannot be the name of a model: at most {} printable characters "
-                                           "without spaces, quotation marks, %, ?, # and \"..\"; give one as NAME=MODEL",
-                                           name, kNameBytesMax));
+  return error(Code::kInvalid,
+               fmt::format("\"{:.80}\" cannot be the name of a model: at most {} printable characters "
+                           "without spaces, quotation marks, %, ?, # and \"..\"; give one as NAME=MODEL",
+                           name, kNameBytesMax));
 }
 
 }  // namespace
@@ -72,15 +73,17 @@ Result<std::shared_ptr<ServedModels::Loaded>> ServedModels::open(const std::stri
   };
   const OutlineCheck check(read_template);
   BOLIDE_TRY(Model model, open_with_progress(path, options_.model, &check));
-  auto loaded = std::make_shared<Loaded>(Loaded{std::move(model.device), nullptr, {.name = name,
-                                                                                  .format = model.format,
-                                                                                  .device = {},
-                                                                                  .created = unix_seconds(),
-                                                                                  .tokenizer = model.tokenizer,
-                                                                                  .chat_template = {},
-                                                                                  .generation = model.generation,
-                                                                                  .stop_ids = model.stop_ids,
-                                                                                  .engine = {}}});
+  auto loaded = std::make_shared<Loaded>(Loaded{std::move(model.device),
+                                                nullptr,
+                                                {.name = name,
+                                                 .format = model.format,
+                                                 .device = {},
+                                                 .created = unix_seconds(),
+                                                 .tokenizer = model.tokenizer,
+                                                 .chat_template = {},
+                                                 .generation = model.generation,
+                                                 .stop_ids = model.stop_ids,
+                                                 .engine = {}}});
   server::ServedModel& served = loaded->served;
   served.device = loaded->device->info().name;
   served.chat_template = std::move(chat_template);

@@ -18,8 +18,8 @@
 namespace bolide {
 
 struct RunnerOptions {
-  int32_t context = 0;    // tokens a sequence may hold
-  int32_t sequences = 1;  // in a step
+  int32_t context = 0;       // tokens a sequence may hold
+  int32_t sequences = 1;     // in a step
   int64_t cache_tokens = 0;  // that all sequences together may hold; 0: each a full context
   int32_t tokens_per_step = 512;
   int32_t block_tokens = 16;  // P; `context` makes the cache contiguous

@@ -81,7 +81,11 @@ constexpr Api::Route Api::kRoutes[] = {
 
 Api::Api(ModelRegistry& registry, const ApiOptions& options, std::unique_ptr<Metrics> metrics,
          std::unique_ptr<ApiKeys> keys)
-    : registry_(registry), options_(options), metrics_(std::move(metrics)), keys_(std::move(keys)), text_(options.text_threads, 256) {}
+    : registry_(registry),
+      options_(options),
+      metrics_(std::move(metrics)),
+      keys_(std::move(keys)),
+      text_(options.text_threads, 256) {}
 
 void Api::handle(const Shared& exchange) {
   const HttpRequest& request = exchange->request();
@@ -101,7 +105,8 @@ void Api::handle(const Shared& exchange) {
   // What there is is nobody's business who has no key.
   if (caller_of(request) == nullptr) return refuse_stranger(exchange);
   if (allowed.empty())
-    return refuse(exchange, status_response(404, fmt::format("there is nothing at {:.200}", request.path), "not_found"));
+    return refuse(exchange,
+                  status_response(404, fmt::format("there is nothing at {:.200}", request.path), "not_found"));
   HttpResponse response =
       status_response(405, fmt::format("{:.200} takes {}", request.path, allowed), "method_not_allowed");
   response.headers.emplace_back("Allow", allowed);
@@ -147,9 +152,10 @@ void Api::with_body(const Shared& exchange, void (Api::*handler)(const Shared&))
     return exchange->respond(
         status_response(415, "the body must be JSON: send Content-Type: application/json", "unsupported_media_type"));
   if (request.body.size() > options_.body_bytes_max)
-    return refuse(exchange, status_response(
-        413, fmt::format("the body has {} bytes, at most {}", request.body.size(), options_.body_bytes_max),
-        "body_too_large"));
+    return refuse(exchange, status_response(413,
+                                            fmt::format("the body has {} bytes, at most {}", request.body.size(),
+                                                        options_.body_bytes_max),
+                                            "body_too_large"));
   if (request.body.size() <= kLongBody) return (this->*handler)(exchange);
   if (!text_.add([this, exchange, handler] { (this->*handler)(exchange); }))
     refuse(exchange, error_response(error(Code::kOverloaded, "too many long requests wait")));
@@ -179,7 +185,8 @@ std::string Api::state() const {
     const auto model = registry_.find(entry.name);
     if (model == nullptr) continue;  // not wanted at the moment
     const EngineStats stats = model->engine->stats();
-    if (stats.state == EngineState::kFailed) return fmt::format("{}: the engine has failed: {}", entry.name, stats.failure);
+    if (stats.state == EngineState::kFailed)
+      return fmt::format("{}: the engine has failed: {}", entry.name, stats.failure);
     if (stats.stalled()) return fmt::format("{}: a step takes far too long", entry.name);
   }
   return "ready";
@@ -233,8 +240,8 @@ void Api::generate(const Shared& exchange, const Parsed& parsed, bool chat, Ids&
     BOLIDE_TRY(check_wishes(*made.model, made.wishes, &param));
     made.route = exchange->request().path;
     made.metrics = metrics_->of_model(made.model->name);
-    made.head = {fmt::format("{}-{:016x}", chat ? "chatcmpl" : "cmpl", next_number()), made.model->name,
-                 unix_seconds(), chat};
+    made.head = {fmt::format("{}-{:016x}", chat ? "chatcmpl" : "cmpl", next_number()), made.model->name, unix_seconds(),
+                 chat};
     const int64_t now = steady_us();
     const ApiKey& caller = *caller_of(exchange->request());
     if (keys_ != nullptr) {
@@ -252,9 +259,8 @@ void Api::generate(const Shared& exchange, const Parsed& parsed, bool chat, Ids&
   }();
   if (!job) return refuse(exchange, error_response(job.error(), param, code));
   // On the exchange's own thread, wherever this runs.
-  exchange->post([exchange, made = std::make_shared<GenerationJob>(*job)] {
-    start_generation(exchange, std::move(*made));
-  });
+  exchange->post(
+      [exchange, made = std::make_shared<GenerationJob>(*job)] { start_generation(exchange, std::move(*made)); });
 }
 
 void Api::chat(const Shared& exchange) {
@@ -291,8 +297,9 @@ void Api::completions(const Shared& exchange) {
              }
              if (parsed->echo && parsed->wishes.logprobs) {
                *field = "echo";
-               return error(Code::kUnsupported, "echo: this server has no log-probabilities of prompts; ask for one of "
-                                                "echo and logprobs");
+               return error(Code::kUnsupported,
+                            "echo: this server has no log-probabilities of prompts; ask for one of "
+                            "echo and logprobs");
              }
              return all;
            });
@@ -305,7 +312,8 @@ void Api::tokenize(const Shared& exchange) {
     BOLIDE_TRY(const auto model, find(parsed.model, &param));
     std::vector<int32_t> ids;
     if (const auto* text = std::get_if<std::string>(&parsed.input)) {
-      BOLIDE_TRY(ids, model->tokenizer.encode(*text, {.add_special = parsed.add_special_tokens, .parse_special = true}));
+      BOLIDE_TRY(ids,
+                 model->tokenizer.encode(*text, {.add_special = parsed.add_special_tokens, .parse_special = true}));
     } else {
       ChatRequest chat;
       chat.messages = std::get<nlohmann::ordered_json>(parsed.input);

@@ -93,8 +93,10 @@ Result<std::shared_ptr<void>> ApiKeys::enter(const ApiKey& key, int64_t now_us) 
     return error(Code::kOverloaded, fmt::format("key {}: {} requests run already", key.name, use.running));
   if (key.requests_per_minute_max > 0) {
     const double most = key.requests_per_minute_max;
-    if (!std::exchange(use.begun, true)) use.tokens = most;
-    else use.tokens = std::min(most, use.tokens + most * static_cast<double>(now_us - use.filled_us) / 60e6);
+    if (!std::exchange(use.begun, true))
+      use.tokens = most;
+    else
+      use.tokens = std::min(most, use.tokens + most * static_cast<double>(now_us - use.filled_us) / 60e6);
     use.filled_us = now_us;
     if (use.tokens < 1)
       return error(Code::kOverloaded,

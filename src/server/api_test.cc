@@ -140,8 +140,7 @@ TEST(Api, SeveralPromptsAreNumberedThrough) {
   for (int i = 0; i < 4; ++i) {
     const std::vector<int32_t> prompt = i < 2 ? std::vector<int32_t>{1, 2, 3} : std::vector<int32_t>{4, 5};
     EXPECT_EQ(whole["choices"][i]["index"], i);
-    EXPECT_EQ(whole["choices"][i]["text"],
-              server.model().tokenizer.decode(prompt) + server.expected(prompt, 4, i % 2));
+    EXPECT_EQ(whole["choices"][i]["text"], server.model().tokenizer.decode(prompt) + server.expected(prompt, 4, i % 2));
   }
 }
 
@@ -181,9 +180,9 @@ TEST(Api, EndOfTextEndsAnAnswerAndIsNotShown) {
   EXPECT_EQ(whole["choices"][0]["finish_reason"], "stop");
   const Json on = json_of(test::post(server.port(), kText, R"({"prompt":[7,8],"max_tokens":20,"ignore_eos":true})"));
   EXPECT_EQ(on["choices"][0]["text"], plain.expected({7, 8}, 20));
-  const Json other = json_of(test::post(
-      server.port(), kText,
-      fmt::format(R"({{"prompt":[7,8],"max_tokens":20,"ignore_eos":true,"stop_token_ids":[{}]}})", ids[3])));
+  const Json other = json_of(
+      test::post(server.port(), kText,
+                 fmt::format(R"({{"prompt":[7,8],"max_tokens":20,"ignore_eos":true,"stop_token_ids":[{}]}})", ids[3])));
   EXPECT_EQ(other["choices"][0]["text"], plain.model().tokenizer.decode(std::span(ids).first(3)));
 }
 
@@ -329,8 +328,8 @@ TEST(Api, TokensAndBack) {
   EXPECT_EQ(tokens["tokens"], Json({97, 98}));
   EXPECT_EQ(tokens["count"], 2);
   EXPECT_EQ(tokens["max_model_len"], 256);
-  const Json chat = json_of(
-      test::post(server.port(), "/tokenize", R"({"messages":[{"role":"u","content":"x"}],"add_generation_prompt":false})"));
+  const Json chat = json_of(test::post(server.port(), "/tokenize",
+                                       R"({"messages":[{"role":"u","content":"x"}],"add_generation_prompt":false})"));
   EXPECT_EQ(chat["tokens"], Json({'[', 'u', ']', 'x'}));
   EXPECT_EQ(json_of(test::post(server.port(), "/detokenize", R"({"tokens":[97,300]})"))["prompt"], "a<300>");
   EXPECT_EQ(test::post(server.port(), "/detokenize", R"({"tokens":[1000]})").status, 400);
@@ -501,7 +500,8 @@ TEST(Api, RequestsHaveADeadline) {
 
 TEST(Api, KeysGuardEveryRouteButHealth) {
   FakeServer::Options options;
-  options.keys = "# two keys\nalice alice-key-0123456789\n\nbob bob-key-0123456789 concurrent=1 requests-per-minute=3\n";
+  options.keys =
+      "# two keys\nalice alice-key-0123456789\n\nbob bob-key-0123456789 concurrent=1 requests-per-minute=3\n";
   FakeServer server(std::move(options));
   const uint16_t port = server.port();
   const std::string alice = "Authorization: Bearer alice-key-0123456789\r\n", bob = "x-api-key: bob-key-0123456789\r\n";
@@ -532,7 +532,8 @@ TEST(Api, KeysDoNotSharePrefixes) {
   for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<int32_t>(i);
   const std::string body = Json{{"prompt", prompt}, {"max_tokens", 2}}.dump();
   const auto cached = [&](const char* key) {
-    const Json json = json_of(test::post(server.port(), kText, body, fmt::format("x-api-key: {}-key-0123456789\r\n", key)));
+    const Json json =
+        json_of(test::post(server.port(), kText, body, fmt::format("x-api-key: {}-key-0123456789\r\n", key)));
     return json["usage"]["prompt_tokens_details"]["cached_tokens"].get<int>();
   };
   EXPECT_EQ(cached("alice"), 0);

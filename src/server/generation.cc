@@ -152,8 +152,8 @@ void Generation::take_events() {
 
 void Generation::take(const Event& event) {
   const Progress& progress = event.progress;
-  Answer& answer = answers_[event.prompt * static_cast<size_t>(job_.wishes.choices) +
-                            static_cast<size_t>(progress.choice)];
+  Answer& answer =
+      answers_[event.prompt * static_cast<size_t>(job_.wishes.choices) + static_cast<size_t>(progress.choice)];
   if (answer.over) return;
   if (progress.token >= 0) {
     ++usage_.completion_tokens;

@@ -19,8 +19,8 @@ struct GenerationJob {
   std::shared_ptr<const ServedModel> model;
   ResponseHead head;
   Wishes wishes;
-  std::vector<Request> requests;    // one a prompt; answers are numbered through all of them
-  std::vector<std::string> echoes;  // text in front of the answers to each prompt; empty: none
+  std::vector<Request> requests;          // one a prompt; answers are numbered through all of them
+  std::vector<std::string> echoes;        // text in front of the answers to each prompt; empty: none
   std::shared_ptr<ModelMetrics> metrics;  // may be null
   std::string route;
   std::shared_ptr<void> while_it_runs;  // let go when the request is over

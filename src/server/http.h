@@ -70,7 +70,7 @@ struct HttpLimits {
   uint64_t body_bytes_per_second = 1024;  // slower bodies are refused, after header_time
   std::chrono::seconds idle_time{60};     // between requests of a connection
   size_t connections = 20'000, connections_per_client = 1'000;
-  size_t unsent_bytes = 256 * 1024;       // of a stream, before its client is given up
+  size_t unsent_bytes = 256 * 1024;  // of a stream, before its client is given up
   std::chrono::seconds ping_time{15};
 };
 

@@ -43,10 +43,10 @@ using Strand = asio::strand<asio::io_context::executor_type>;
 using asio::redirect_error;
 using asio::use_awaitable;
 
-constexpr std::chrono::seconds kWriteTime{60};     // to accept bytes that wait for a client
-constexpr std::chrono::seconds kLingerTime{2};     // to take note of a refusal while still sending
-constexpr size_t kLingerBytes = 4u << 20;          // that are read and dropped meanwhile
-constexpr size_t kAheadBytes = 64 * 1024;          // read of a client that does not wait for answers
+constexpr std::chrono::seconds kWriteTime{60};  // to accept bytes that wait for a client
+constexpr std::chrono::seconds kLingerTime{2};  // to take note of a refusal while still sending
+constexpr size_t kLingerBytes = 4u << 20;       // that are read and dropped meanwhile
+constexpr size_t kAheadBytes = 64 * 1024;       // read of a client that does not wait for answers
 constexpr Clock::time_point kNever = Clock::time_point::max();
 
 class Closable {
@@ -469,7 +469,10 @@ class Connection final : public Closable, public std::enable_shared_from_this<Co
 class BeastServer final : public HttpServer {
  public:
   BeastServer(const HttpOptions& options, HttpHandler handler, HttpErrorBody error_body)
-      : shared_(std::make_shared<Shared>()), io_(options.threads), acceptor_(io_), tls_(asio::ssl::context::tls_server) {
+      : shared_(std::make_shared<Shared>()),
+        io_(options.threads),
+        acceptor_(io_),
+        tls_(asio::ssl::context::tls_server) {
     shared_->options = options;
     shared_->handler = std::move(handler);
     shared_->error_body = std::move(error_body);
@@ -540,9 +543,8 @@ class BeastServer final : public HttpServer {
     SSL_CTX_set_options(tls_.native_handle(), SSL_OP_NO_RENEGOTIATION);
     tls_.use_certificate_chain_file(options.tls_certificate, failed);
     if (failed)
-      return error(Code::kInvalid,
-                   fmt::format("{}: {}; a chain of certificates in PEM is expected", options.tls_certificate,
-                               failed.message()));
+      return error(Code::kInvalid, fmt::format("{}: {}; a chain of certificates in PEM is expected",
+                                               options.tls_certificate, failed.message()));
     tls_.use_private_key_file(options.tls_key, asio::ssl::context::pem, failed);
     if (failed)
       return error(Code::kInvalid,

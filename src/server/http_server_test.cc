@@ -92,7 +92,8 @@ TEST(HttpServer, BodiesOfAnySizeComeBack) {
     EXPECT_EQ(answer.status, 200);
     EXPECT_TRUE(answer.body == body) << bytes;
   }
-  client.send("POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\n\r\n");
+  client.send(
+      "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\n\r\n");
   EXPECT_EQ(client.read_answer().body, "abcde");
   EXPECT_EQ(client.get("/echo").status, 200);
 }

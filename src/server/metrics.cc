@@ -23,11 +23,11 @@ namespace prom = prometheus;
 using Buckets = prom::Histogram::BucketBoundaries;
 
 // vLLM's edges, so that its dashboards fit, and finer ones below: small models answer within a millisecond.
-const Buckets kFirstToken = {.001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75,
+const Buckets kFirstToken = {.001, .005, .01, .02, .04, .06, .08, .1, .25, .5,  .75,
                              1,    2.5,  5,   7.5, 10,  20,  40,  80, 160, 640, 2560};
 const Buckets kInterToken = {.0005, .001, .0025, .005, .01, .025, .05, .075, .1, .15, .2, .3,
                              .4,    .5,   .75,   1,    2.5, 5,    7.5, 10,   20, 40,  80};
-const Buckets kRequest = {.0005, .001, .0025, .005, .01, .025, .05, .1, .3, .5, .8,  1,   1.5, 2,
+const Buckets kRequest = {.0005, .001, .0025, .005, .01, .025, .05, .1, .3, .5,  .8,  1,   1.5, 2,
                           2.5,   5,    10,    15,   20,  30,   40,  50, 60, 120, 240, 480, 960, 1920};
 const Buckets kTokens = {1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10'000, 20'000, 50'000, 100'000};
 
@@ -107,7 +107,9 @@ double resident_bytes() {
 double cpu_seconds() {
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& t) { return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec); };
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+  };
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
@@ -133,35 +135,33 @@ class PrometheusMetrics final : public Metrics {
 
   const std::string compat_;
   Families f_;
-  prom::Family<prom::Histogram>
-      &first_token_ = f_.histogram("bolide_time_to_first_token_seconds", "From a request to its first token"),
-      &inter_token_ = f_.histogram("bolide_inter_token_latency_seconds", "Between two tokens of an answer"),
-      &duration_ = f_.histogram("bolide_request_duration_seconds", "From a request to the end of its answers"),
-      &prompt_ = f_.histogram("bolide_request_prompt_tokens", "Tokens of prompts"),
-      &generation_ = f_.histogram("bolide_request_generation_tokens", "Tokens of answers, all of a request");
-  prom::Family<prom::Counter>
-      &requests_ = f_.counter("bolide_requests_total", "Requests that ended, by why"),
-      &refused_ = f_.counter("bolide_refused_requests_total", "Requests that no engine saw, by status"),
-      &prompt_total_ = f_.counter("bolide_prompt_tokens_total", "Tokens of prompts"),
-      &generation_total_ = f_.counter("bolide_generation_tokens_total", "Tokens of answers"),
-      &cached_total_ = f_.counter("bolide_prompt_tokens_cached_total", "Tokens of prompts that were in the cache"),
-      &preemptions_ = f_.counter("bolide_preemptions_total", "Answers that had to give up their memory"),
-      &prefix_asked_ = f_.counter("bolide_prefix_cache_queries_total", "Tokens looked for in the prefix cache"),
-      &prefix_found_ = f_.counter("bolide_prefix_cache_hits_total", "Tokens found there"),
-      &steps_ = f_.counter("bolide_engine_steps_total", "Steps of the engine"),
-      &step_tokens_ = f_.counter("bolide_engine_tokens_total", "Tokens of all steps: prompts and answers"),
-      &busy_ = f_.counter("bolide_engine_busy_seconds_total", "Time in steps"),
-      &accepted_family_ = f_.counter("bolide_connections_total", "Connections that were accepted"),
-      &cpu_family_ = f_.counter("process_cpu_seconds_total", "Processor time of this process");
-  prom::Family<prom::Gauge>
-      &running_ = f_.gauge("bolide_num_requests_running", "Answers that are being made"),
-      &waiting_ = f_.gauge("bolide_num_requests_waiting", "Answers that wait"),
-      &waiting_tokens_ = f_.gauge("bolide_waiting_tokens", "Tokens of prompts of those that wait"),
-      &kv_usage_ = f_.gauge("bolide_kv_cache_usage_ratio", "Share of the KV cache's blocks in use"),
-      &kv_blocks_ = f_.gauge("bolide_kv_cache_blocks", "Blocks of the KV cache"),
-      &ready_ = f_.gauge("bolide_ready", "1: the model's engine takes requests"),
-      &open_ = f_.gauge("bolide_connections", "Connections that are open"),
-      &resident_family_ = f_.gauge("process_resident_memory_bytes", "Memory of this process");
+  prom::Family<prom::Histogram>&first_token_ =
+      f_.histogram("bolide_time_to_first_token_seconds", "From a request to its first token"),
+  &inter_token_ = f_.histogram("bolide_inter_token_latency_seconds", "Between two tokens of an answer"),
+  &duration_ = f_.histogram("bolide_request_duration_seconds", "From a request to the end of its answers"),
+  &prompt_ = f_.histogram("bolide_request_prompt_tokens", "Tokens of prompts"),
+  &generation_ = f_.histogram("bolide_request_generation_tokens", "Tokens of answers, all of a request");
+  prom::Family<prom::Counter>&requests_ = f_.counter("bolide_requests_total", "Requests that ended, by why"),
+  &refused_ = f_.counter("bolide_refused_requests_total", "Requests that no engine saw, by status"),
+  &prompt_total_ = f_.counter("bolide_prompt_tokens_total", "Tokens of prompts"),
+  &generation_total_ = f_.counter("bolide_generation_tokens_total", "Tokens of answers"),
+  &cached_total_ = f_.counter("bolide_prompt_tokens_cached_total", "Tokens of prompts that were in the cache"),
+  &preemptions_ = f_.counter("bolide_preemptions_total", "Answers that had to give up their memory"),
+  &prefix_asked_ = f_.counter("bolide_prefix_cache_queries_total", "Tokens looked for in the prefix cache"),
+  &prefix_found_ = f_.counter("bolide_prefix_cache_hits_total", "Tokens found there"),
+  &steps_ = f_.counter("bolide_engine_steps_total", "Steps of the engine"),
+  &step_tokens_ = f_.counter("bolide_engine_tokens_total", "Tokens of all steps: prompts and answers"),
+  &busy_ = f_.counter("bolide_engine_busy_seconds_total", "Time in steps"),
+  &accepted_family_ = f_.counter("bolide_connections_total", "Connections that were accepted"),
+  &cpu_family_ = f_.counter("process_cpu_seconds_total", "Processor time of this process");
+  prom::Family<prom::Gauge>&running_ = f_.gauge("bolide_num_requests_running", "Answers that are being made"),
+  &waiting_ = f_.gauge("bolide_num_requests_waiting", "Answers that wait"),
+  &waiting_tokens_ = f_.gauge("bolide_waiting_tokens", "Tokens of prompts of those that wait"),
+  &kv_usage_ = f_.gauge("bolide_kv_cache_usage_ratio", "Share of the KV cache's blocks in use"),
+  &kv_blocks_ = f_.gauge("bolide_kv_cache_blocks", "Blocks of the KV cache"),
+  &ready_ = f_.gauge("bolide_ready", "1: the model's engine takes requests"),
+  &open_ = f_.gauge("bolide_connections", "Connections that are open"),
+  &resident_family_ = f_.gauge("process_resident_memory_bytes", "Memory of this process");
   prom::Gauge *connections_, *resident_;
   prom::Counter *accepted_, *cpu_;
 
@@ -196,14 +196,26 @@ ModelSeries& PrometheusMetrics::series_of(const std::string& name) {
   if (it != series_.end()) return it->second;
   const prom::Labels labels = {{"model_name", name}};
   return series_
-      .emplace(name, ModelSeries{&first_token_.Add(labels, kFirstToken), &inter_token_.Add(labels, kInterToken),
-                                 &duration_.Add(labels, kRequest), &prompt_.Add(labels, kTokens),
-                                 &generation_.Add(labels, kTokens), &prompt_total_.Add(labels),
-                                 &generation_total_.Add(labels), &cached_total_.Add(labels), &running_.Add(labels),
-                                 &waiting_.Add(labels), &waiting_tokens_.Add(labels), &kv_usage_.Add(labels),
-                                 &kv_blocks_.Add(labels), &ready_.Add(labels), &preemptions_.Add(labels),
-                                 &prefix_asked_.Add(labels), &prefix_found_.Add(labels), &steps_.Add(labels),
-                                 &step_tokens_.Add(labels), &busy_.Add(labels)})
+      .emplace(name, ModelSeries{&first_token_.Add(labels, kFirstToken),
+                                 &inter_token_.Add(labels, kInterToken),
+                                 &duration_.Add(labels, kRequest),
+                                 &prompt_.Add(labels, kTokens),
+                                 &generation_.Add(labels, kTokens),
+                                 &prompt_total_.Add(labels),
+                                 &generation_total_.Add(labels),
+                                 &cached_total_.Add(labels),
+                                 &running_.Add(labels),
+                                 &waiting_.Add(labels),
+                                 &waiting_tokens_.Add(labels),
+                                 &kv_usage_.Add(labels),
+                                 &kv_blocks_.Add(labels),
+                                 &ready_.Add(labels),
+                                 &preemptions_.Add(labels),
+                                 &prefix_asked_.Add(labels),
+                                 &prefix_found_.Add(labels),
+                                 &steps_.Add(labels),
+                                 &step_tokens_.Add(labels),
+                                 &busy_.Add(labels)})
       .first->second;
 }
 

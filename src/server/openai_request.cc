@@ -108,11 +108,30 @@ class Body {
 };
 
 // Fields of every generating route. Those in the last line describe the caller; nothing depends on them.
-constexpr std::string_view kCommon[] = {
-    "model", "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
-    "seed", "max_tokens", "min_tokens", "n", "stop", "stop_token_ids", "ignore_eos", "logprobs", "logit_bias",
-    "priority", "stream", "stream_options",
-    "user", "metadata", "prompt_cache_key", "safety_identifier"};
+constexpr std::string_view kCommon[] = {"model",
+                                        "temperature",
+                                        "top_p",
+                                        "top_k",
+                                        "min_p",
+                                        "repetition_penalty",
+                                        "presence_penalty",
+                                        "frequency_penalty",
+                                        "seed",
+                                        "max_tokens",
+                                        "min_tokens",
+                                        "n",
+                                        "stop",
+                                        "stop_token_ids",
+                                        "ignore_eos",
+                                        "logprobs",
+                                        "logit_bias",
+                                        "priority",
+                                        "stream",
+                                        "stream_options",
+                                        "user",
+                                        "metadata",
+                                        "prompt_cache_key",
+                                        "safety_identifier"};
 
 // Of a text of JSON, outside its strings.
 struct Counts {
@@ -232,7 +251,8 @@ Result<Wishes> read_wishes(const Body& body, const RequestLimits& limits) {
 
 // A message is {role, content, ...}; content text, null, or a list of {type: "text", text}.
 Result<> check_messages(const Body& body, const Json& messages) {
-  if (!messages.is_array() || messages.empty()) return body.wrong("messages", "must be an array of at least one message");
+  if (!messages.is_array() || messages.empty())
+    return body.wrong("messages", "must be an array of at least one message");
   for (size_t i = 0; i < messages.size(); ++i) {
     const Json& message = messages[i];
     const std::string at = fmt::format("messages[{}]", i);
@@ -304,9 +324,10 @@ Result<> only_value(const Body& body, std::string_view key, const Json& value) {
 Result<ChatRequest> parse_chat_request(std::string_view text, const RequestLimits& limits, std::string* param) {
   BOLIDE_TRY(Json json, parse_body(text, limits));
   const Body body(json, param);
-  constexpr std::string_view kAlso[] = {"messages", "max_completion_tokens", "top_logprobs", "tools", "tool_choice",
-                                        "parallel_tool_calls", "response_format", "chat_template_kwargs",
-                                        "add_generation_prompt", "store", "service_tier", "modalities"};
+  constexpr std::string_view kAlso[] = {"messages",        "max_completion_tokens", "top_logprobs",
+                                        "tools",           "tool_choice",           "parallel_tool_calls",
+                                        "response_format", "chat_template_kwargs",  "add_generation_prompt",
+                                        "store",           "service_tier",          "modalities"};
   BOLIDE_TRY(body.only(kCommon, kAlso));
   ChatRequest request;
   BOLIDE_TRY(request.model, body.model());

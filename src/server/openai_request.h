@@ -18,7 +18,7 @@
 namespace bolide::server {
 
 struct ChatRequest {
-  std::string model;  // empty: not said
+  std::string model;                // empty: not said
   nlohmann::ordered_json messages;  // an array of objects with a role; content is text, null or a list of text parts
   nlohmann::ordered_json tools;     // an array, or null
   bool tools_off = false;           // tool_choice "none"

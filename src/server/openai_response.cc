@@ -158,8 +158,7 @@ Kind kind_of(Code code) {
   return {500, "server_error", "internal"};
 }
 
-std::string error_json(std::string_view message, std::string_view type, std::string_view param,
-                       std::string_view code) {
+std::string error_json(std::string_view message, std::string_view type, std::string_view param, std::string_view code) {
   return fmt::format(R"({{"error":{{"message":{},"type":"{}","param":{},"code":"{}"}}}})", json_string(message), type,
                      param.empty() ? "null" : json_string(param), code);
 }
@@ -169,9 +168,8 @@ std::string error_json(std::string_view message, std::string_view type, std::str
 HttpResponse error_response(const Error& failure, std::string_view param, std::string_view code) {
   Kind kind = kind_of(failure.code);
   if (!code.empty()) kind.code = code;
-  HttpResponse response{kind.status,
-                        {{"Content-Type", "application/json"}},
-                        error_json(failure.text, kind.type, param, kind.code)};
+  HttpResponse response{
+      kind.status, {{"Content-Type", "application/json"}}, error_json(failure.text, kind.type, param, kind.code)};
   // Clients repeat requests that were answered with 5xx, unless they are told that it is of no use.
   if (kind.status == 429 || kind.status == 503) response.headers.emplace_back("Retry-After", "1");
   if (kind.status == 500 || kind.status == 504) response.headers.emplace_back("x-should-retry", "false");

@@ -17,10 +17,10 @@ namespace bolide::server {
 
 // What all parts of one response say of themselves.
 struct ResponseHead {
-  std::string id;          // "chatcmpl-..."
+  std::string id;  // "chatcmpl-..."
   std::string model;
-  int64_t created = 0;     // seconds since 1970
-  bool chat = true;        // a chat's, or a completion's
+  int64_t created = 0;  // seconds since 1970
+  bool chat = true;     // a chat's, or a completion's
 };
 
 struct Usage {

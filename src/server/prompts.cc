@@ -39,9 +39,9 @@ Result<std::vector<int32_t>> text_ids(const ServedModel& model, std::string_view
 
 Result<std::vector<int32_t>> chat_ids(const ServedModel& model, const ChatRequest& request, std::string* code) {
   if (!model.chat_template)
-    return error(Code::kInvalid,
-                 fmt::format("model {} has no chat template: use /v1/completions, or start the server with one",
-                             model.name));
+    return error(
+        Code::kInvalid,
+        fmt::format("model {} has no chat template: use /v1/completions, or start the server with one", model.name));
   ChatInput input;
   input.messages = request.messages;
   input.add_generation_prompt = request.add_generation_prompt;

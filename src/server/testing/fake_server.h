@@ -80,16 +80,16 @@ class FakeServer {
         "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}{% if add_generation_prompt %}[a]{% endif %}",
         "test");
     registry_.model = std::make_shared<ServedModel>(ServedModel{.name = "fake",
-                                                               .format = "fake",
-                                                               .device = "none",
-                                                               .created = 1,
-                                                               .tokenizer = tokenizer,
-                                                               .chat_template = *std::move(chat_template),
-                                                               .generation = {},
-                                                               .stop_ids = options_.stop_ids,
-                                                               .context = options_.limits.context,
-                                                               .vocab = FakeRunner::kVocab,
-                                                               .engine = engine_});
+                                                                .format = "fake",
+                                                                .device = "none",
+                                                                .created = 1,
+                                                                .tokenizer = tokenizer,
+                                                                .chat_template = *std::move(chat_template),
+                                                                .generation = {},
+                                                                .stop_ids = options_.stop_ids,
+                                                                .context = options_.limits.context,
+                                                                .vocab = FakeRunner::kVocab,
+                                                                .engine = engine_});
     std::unique_ptr<ApiKeys> keys;
     if (!options_.keys.empty()) {
       auto parsed = ApiKeys::parse(options_.keys, "keys", 99);
@@ -99,8 +99,8 @@ class FakeServer {
     options_.http.port = 0;
     options_.http.threads = 2;
     api_ = std::make_unique<Api>(registry_, options_.api, *Metrics::make(options_.compat), std::move(keys));
-    auto started = HttpServer::start(
-        options_.http, [this](const auto& exchange) { api_->handle(exchange); }, Api::error_body);
+    auto started =
+        HttpServer::start(options_.http, [this](const auto& exchange) { api_->handle(exchange); }, Api::error_body);
     EXPECT_TRUE(started.has_value()) << started.error().text;
     http_ = *std::move(started);
   }
@@ -128,8 +128,8 @@ class FakeServer {
   }
   std::string expected(std::vector<int32_t> prompt, int32_t tokens_max, int32_t choice = 0) const {
     std::vector<int32_t> ids = expected_ids(std::move(prompt), tokens_max, choice);
-    if (!ids.empty() && std::find(options_.stop_ids.begin(), options_.stop_ids.end(), ids.back()) !=
-                            options_.stop_ids.end())
+    if (!ids.empty() &&
+        std::find(options_.stop_ids.begin(), options_.stop_ids.end(), ids.back()) != options_.stop_ids.end())
       ids.pop_back();
     return model().tokenizer.decode(ids);
   }

@@ -114,9 +114,10 @@ class HttpClient {
     return read_answer();
   }
   bool send_post(std::string_view path, std::string_view json, std::string_view headers = {}) {
-    return send(fmt::format("POST {} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {}\r\n"
-                            "{}\r\n{}",
-                            path, json.size(), headers, json));
+    return send(
+        fmt::format("POST {} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {}\r\n"
+                    "{}\r\n{}",
+                    path, json.size(), headers, json));
   }
 
  private:
