@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <semaphore.h>
 #include <signal.h>
+#include <sys/resource.h>
 
 #include <atomic>
 #include <chrono>
@@ -128,6 +129,14 @@ void catch_stops() {
   ::signal(SIGPIPE, SIG_IGN);  // a client that is gone is an error of that write
 }
 
+// A connection is a descriptor: as many as the system lets this process have.
+void allow_connections() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 bool is_loopback(const std::string& host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
 
 constexpr int32_t kCacheContexts = 8;  // that the cache has room for, unless a flag says otherwise
@@ -245,6 +254,7 @@ Result<> serve(const ServeFlags& flags, const Version& version) {
                        http_options, [&api](const auto& exchange) { api.handle(exchange); }, server::Api::error_body));
   listening = http.get();
   catch_stops();
+  allow_connections();
   print_start(flags, models, http->port());
   while (::sem_wait(&g_stop) != 0) {
   }

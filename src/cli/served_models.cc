@@ -27,7 +27,7 @@ int64_t unix_seconds() {
 Result<> check_name(const std::string& name) {
   const bool plain =
       !name.empty() && name.size() <= kNameBytesMax && std::all_of(name.begin(), name.end(), [](unsigned char c) {
-        return c >= 0x21 && c < 0x7f && c != '"' && c != '\\' && c != '%' && c != '?' && c != '#';
+        return c >= 0x21 && c < 0x7f && c != '"' && c != '\'' && c != '\\' && c != '%' && c != '?' && c != '#';
       });
   if (plain && !name.starts_with('/') && !name.ends_with('/') && name.find("..") == std::string::npos) return {};
   return error(Code::kInvalid,

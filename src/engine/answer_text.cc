@@ -5,12 +5,15 @@ namespace bolide {
 AnswerText::AnswerText(Tokenizer tokenizer, std::vector<std::string> stops, bool with_tokens)
     : tokenizer_(tokenizer), detokenizer_(std::move(tokenizer)), filter_(std::move(stops)), with_tokens_(with_tokens) {}
 
-TextPart AnswerText::push(int32_t id, float logprob) {
+TextPart AnswerText::push(int32_t id, float logprob, std::span<const TokenLogprob> top) {
   if (stopped()) return {};
   std::string text = detokenizer_.push(id);
   if (with_tokens_) {
     const size_t begin = certain_;
-    held_.push_back({{id, logprob, tokenizer_.token_bytes(id)}, begin, begin + text.size()});
+    TextPart::Token token{id, logprob, tokenizer_.token_bytes(id), {}, characters_};
+    for (const TokenLogprob& t : top) token.top.push_back({tokenizer_.token_bytes(t.id), t.logprob});
+    held_.push_back({std::move(token), begin, begin + text.size()});
+    for (const char c : text) characters_ += (static_cast<unsigned char>(c) & 0xC0) != 0x80 ? 1 : 0;
   }
   certain_ += text.size();
   return part(filter_.push(text));

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <deque>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -15,10 +16,16 @@
 namespace bolide {
 
 struct TextPart {
+  struct Alternative {
+    std::string bytes;
+    float logprob = 0;
+  };
   struct Token {
     int32_t id = 0;
     float logprob = 0;
-    std::string bytes;  // what the token stands for: several tokens may make one character
+    std::string bytes;             // what the token stands for: several tokens may make one character
+    std::vector<Alternative> top;  // the likeliest in its place, likeliest first, if they were asked for
+    size_t offset = 0;             // where its text begins, in characters of the answer
   };
   std::string text;           // UTF-8
   std::vector<Token> tokens;  // that are shown now; one with no text of its own comes with its neighbours'
@@ -30,7 +37,7 @@ class AnswerText {
   AnswerText(Tokenizer tokenizer, std::vector<std::string> stops, bool with_tokens);
 
   // What may be shown after this token, often nothing. After a stop string nothing more comes.
-  TextPart push(int32_t id, float logprob);
+  TextPart push(int32_t id, float logprob, std::span<const TokenLogprob> top = {});
   // The rest, at the end of the answer.
   TextPart finish();
   // A stop string was found: the answer is over, and its text ends before it.
@@ -50,6 +57,7 @@ class AnswerText {
   bool with_tokens_;
   std::deque<Held> held_;
   size_t certain_ = 0, shown_ = 0;  // bytes of text: that left the detokeniser, that left the filter
+  size_t characters_ = 0;           // of the first
 };
 
 }  // namespace bolide

@@ -210,7 +210,7 @@ Result<> Engine::commit_oldest() {
   BOLIDE_TRY(const StepResult result, runner_->wait());
   const Underway oldest = std::move(underway_.front());
   underway_.erase(underway_.begin());
-  scheduler_.commit(oldest.batch, result.ids, result.logprobs, &progress_);
+  scheduler_.commit(oldest.batch, result.ids, result.logprobs, &progress_, result.tops);
   const int64_t now = now_us();
   const int64_t took = now - std::max(completed_us_, oldest.started_us);
   completed_us_ = now;

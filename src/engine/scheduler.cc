@@ -402,7 +402,7 @@ StepBatch Scheduler::schedule(const StepBudget& budget, std::vector<Progress>* p
 }
 
 void Scheduler::commit(const StepBatch& batch, std::span<const int32_t> ids, std::span<const float> logprobs,
-                       std::vector<Progress>* progress) {
+                       std::vector<Progress>* progress, std::span<std::vector<TokenLogprob>> tops) {
   BOLIDE_CHECK(!underway_.empty() && underway_.front() == batch.number, "step {} is not the oldest under way",
                batch.number);
   BOLIDE_CHECK(ids.size() == batch.items.size() && logprobs.size() == ids.size(), "{} ids for {} items", ids.size(),
@@ -441,12 +441,13 @@ void Scheduler::commit(const StepBatch& batch, std::span<const int32_t> ids, std
     else if (answer.drawn == request.tokens_max || s.prompt_count + answer.drawn >= options_.context)
       ended = Ended::kLength;
     Progress made{request.id, answer.choice, id, logprobs[i], answer.drawn == 1 ? answer.found : 0, ended};
+    if (!tops.empty()) made.top = std::move(tops[i]);
     if (ended != Ended::kNot) {
       end(answer);
       made.request_over = --entry.left == 0;
       bury_if_over(request.id);
     }
-    progress->push_back(made);
+    progress->push_back(std::move(made));
   }
 }
 

@@ -204,6 +204,54 @@ TEST(Api, LogprobsComeWithTheirTokens) {
   EXPECT_EQ(bytes, all);
 }
 
+TEST(Api, TheLikeliestTokensComeWithEach) {
+  FakeServer server;
+  Json body = {{"prompt", {3, 4}}, {"max_tokens", 8}, {"logprobs", 3}};
+  const Json whole = json_of(test::post(server.port(), kText, body.dump()));
+  const Json& logprobs = whole["choices"][0]["logprobs"];
+  ASSERT_EQ(logprobs["tokens"].size(), 8u);
+  ASSERT_EQ(logprobs["text_offset"].size(), 8u);
+  EXPECT_EQ(logprobs["text_offset"][0], 0);
+  ASSERT_EQ(logprobs["top_logprobs"].size(), 8u);
+  for (const Json& top : logprobs["top_logprobs"]) EXPECT_LE(top.size(), 3u);
+  body = {{"messages", {{{"role", "user"}, {"content", "x"}}}}, {"max_tokens", 8}, {"logprobs", true},
+          {"top_logprobs", 2}};
+  const Json chat = json_of(test::post(server.port(), kChat, body.dump()));
+  std::vector<int32_t> prompt;
+  for (const char c : std::string("[user]x[a]")) prompt.push_back(c);
+  const std::vector<int32_t> drawn = server.expected_ids(prompt, 8);
+  const Json& content = chat["choices"][0]["logprobs"]["content"];
+  ASSERT_EQ(content.size(), 8u);
+  for (size_t i = 0; i < 8; ++i) {
+    ASSERT_EQ(content[i]["top_logprobs"].size(), 2u);
+    EXPECT_EQ(content[i]["top_logprobs"][0]["logprob"], -1.5);
+    EXPECT_EQ(content[i]["top_logprobs"][1]["logprob"], -2.5);
+    std::string second;
+    for (const Json& byte : content[i]["top_logprobs"][1]["bytes"]) second += static_cast<char>(byte.get<int>());
+    EXPECT_EQ(second, server.model().tokenizer.token_bytes((drawn[i] + 1) % FakeRunner::kVocab));
+  }
+}
+
+TEST(Api, MetricsCountWhatHappened) {
+  FakeServer::Options options;
+  options.compat = "vllm";
+  FakeServer server(std::move(options));
+  for (int i = 0; i < 3; ++i)
+    EXPECT_EQ(test::post(server.port(), kText, R"({"prompt":[1,2],"max_tokens":5})").status, 200);
+  EXPECT_EQ(test::post(server.port(), kText, R"({"prompt":[]})").status, 400);
+  EXPECT_TRUE(server.wait_idle());
+  const Answer answer = test::get(server.port(), "/metrics");
+  EXPECT_EQ(answer.status, 200);
+  for (const char* line :
+       {"bolide_requests_total{finished_reason=\"length\",model_name=\"fake\"} 3",
+        "bolide_generation_tokens_total{model_name=\"fake\"} 15", "bolide_prompt_tokens_total{model_name=\"fake\"} 6",
+        "bolide_time_to_first_token_seconds_count{model_name=\"fake\"} 3",
+        "bolide_inter_token_latency_seconds_count{model_name=\"fake\"} 12",
+        "vllm:generation_tokens_total{model_name=\"fake\"} 15", "bolide_refused_requests_total{status=\"400\"} 1",
+        "bolide_num_requests_running{model_name=\"fake\"} 0", "process_resident_memory_bytes "})
+    EXPECT_NE(answer.body.find(line), std::string::npos) << line << "\n" << answer.body;
+}
+
 // What is wrong is said by status, code and field; nothing of it reaches the engine.
 TEST(Api, WrongRequestsAreRefusedByName) {
   FakeServer server;

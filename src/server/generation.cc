@@ -165,7 +165,7 @@ void Generation::take(const Event& event) {
         job_.metrics->inter_token(seconds(event.at_us - answer.token_us));
     }
     answer.token_us = event.at_us;
-    if (progress.ended != Ended::kStop) show(answer, answer.text.push(progress.token, progress.logprob));
+    if (progress.ended != Ended::kStop) show(answer, answer.text.push(progress.token, progress.logprob, progress.top));
   }
   if (answer.text.stopped()) {
     if (progress.ended == Ended::kNot) job_.model->engine->finish(ids_[event.prompt], progress.choice);

@@ -16,13 +16,28 @@ std::string json_string(std::string_view text) {
   return out;
 }
 
+// JSON has no infinities: a token that cannot be drawn has this, as OpenAI's API has it.
+float finite(float logprob) { return logprob > -9999.f ? logprob : -9999.f; }
+
+// {token, logprob, bytes}, without the closing brace.
+void add_token(std::string& out, std::string_view bytes, float logprob) {
+  fmt::format_to(std::back_inserter(out), R"({{"token":{},"logprob":{:.6g},"bytes":[)", json_string(bytes),
+                 finite(logprob));
+  for (size_t i = 0; i < bytes.size(); ++i)
+    fmt::format_to(std::back_inserter(out), "{}{}", i == 0 ? "" : ",", static_cast<unsigned char>(bytes[i]));
+  out += ']';
+}
+
 // One token of a chat's logprobs: {token, logprob, bytes, top_logprobs}.
 void add_chat_token(std::string& out, const TextPart::Token& token) {
-  fmt::format_to(std::back_inserter(out), R"({{"token":{},"logprob":{:.6g},"bytes":[)", json_string(token.bytes),
-                 token.logprob);
-  for (size_t i = 0; i < token.bytes.size(); ++i)
-    fmt::format_to(std::back_inserter(out), "{}{}", i == 0 ? "" : ",", static_cast<unsigned char>(token.bytes[i]));
-  out += R"(],"top_logprobs":[]})";
+  add_token(out, token.bytes, token.logprob);
+  out += R"(,"top_logprobs":[)";
+  for (size_t i = 0; i < token.top.size(); ++i) {
+    if (i > 0) out += ',';
+    add_token(out, token.top[i].bytes, token.top[i].logprob);
+    out += '}';
+  }
+  out += "]}";
 }
 
 std::string chat_logprobs(std::span<const TextPart::Token> tokens) {
@@ -36,13 +51,23 @@ std::string chat_logprobs(std::span<const TextPart::Token> tokens) {
 
 // A completion's logprobs: parallel lists.
 std::string completion_logprobs(std::span<const TextPart::Token> tokens) {
-  std::string names, values;
+  std::string names, values, tops, offsets;
+  bool any = false;
   for (size_t i = 0; i < tokens.size(); ++i) {
+    const TextPart::Token& token = tokens[i];
     const char* comma = i == 0 ? "" : ",";
-    names += comma + json_string(tokens[i].bytes);
-    fmt::format_to(std::back_inserter(values), "{}{:.6g}", comma, tokens[i].logprob);
+    names += comma + json_string(token.bytes);
+    fmt::format_to(std::back_inserter(values), "{}{:.6g}", comma, finite(token.logprob));
+    fmt::format_to(std::back_inserter(offsets), "{}{}", comma, token.offset);
+    fmt::format_to(std::back_inserter(tops), "{}{{", comma);
+    for (size_t t = 0; t < token.top.size(); ++t)
+      fmt::format_to(std::back_inserter(tops), "{}{}:{:.6g}", t == 0 ? "" : ",", json_string(token.top[t].bytes),
+                     finite(token.top[t].logprob));
+    tops += '}';
+    any = any || !token.top.empty();
   }
-  return fmt::format(R"({{"tokens":[{}],"token_logprobs":[{}],"top_logprobs":null,"text_offset":[]}})", names, values);
+  return fmt::format(R"({{"tokens":[{}],"token_logprobs":[{}],"top_logprobs":{},"text_offset":[{}]}})", names, values,
+                     any ? "[" + tops + "]" : "null", offsets);
 }
 
 std::string usage_json(const Usage& usage) {

@@ -74,8 +74,6 @@ Result<> check_wishes(const ServedModel& model, const Wishes& wishes, std::strin
   };
   if (!wishes.logit_bias.empty()) return lacks("logit_bias", "this server does not have it; leave it out");
   if (wishes.tokens_min > 0) return lacks("min_tokens", "this server does not have it; leave it out");
-  if (wishes.top_logprobs > 0)
-    return lacks("top_logprobs", "this server gives the log-probabilities of the chosen tokens alone; ask for 0");
   for (const int32_t id : wishes.stop_ids)
     if (id >= model.vocab) {
       *param = "stop_token_ids";
@@ -99,6 +97,7 @@ Request make_request(const ServedModel& model, const Wishes& wishes, std::vector
   request.stop_ids.insert(request.stop_ids.end(), wishes.stop_ids.begin(), wishes.stop_ids.end());
   request.choices = wishes.choices;
   request.priority = wishes.priority;
+  request.top_logprobs = wishes.top_logprobs;
   return request;
 }
 
