@@ -5,9 +5,10 @@
 //
 // MODEL (synth:llama-3-8b) is a llama-shaped decoder whose layers are five kernels: norm, q|k|v, rope and write in one;
 // attention; out and residual; norm, gate|up and activation; down and residual. Both sides use the same kernels,
-// tactics, weights and KV pools. The hand-written side has buffers of its own, wires its operands once, is a straight
-// line a layer, captures that into a graph of its own (no padding, no buckets, no plans), and fills and sends its
-// batch, feeds each step the ids that the one before drew, and reads results one step late, as the engine does.
+// tactics, weights and KV pools, and the same products in one launch where the plan has chains of them. The
+// hand-written side has buffers of its own, wires its operands once, is a straight line a layer, captures that into a
+// graph of its own (no padding, no buckets, no plans), and fills and sends its batch, feeds each step the ids that the
+// one before drew, and reads results one step late, as the engine does.
 //
 // Before any timing both must give the same bits of logits, and afterwards have drawn the same ids.
 //
@@ -65,20 +66,17 @@ void or_die(Result<> result) {
   if (!result) die(result.error().text);
 }
 
-using LaunchFunction = Result<> (*)(const Launch&, Stream&);
-
 // A decoder of llama's shape, written out, for steps of fixed sizes.
 class HandWritten {
  public:
   // `kv`: the runner's pools. `plan`: where kernels, tactics and packed weights come from.
   HandWritten(Device& device, const PlanSet& plans, const Plan& plan, const BatchInputs& like, SymbolValues sizes)
       : device_(device), graph_(plans.graph()), plan_(plan), sizes_(sizes) {
-    for (const Step& step : plan.steps) steps_[graph_.node(step.node).name] = &step;
-    size_t bytes = 0;  // of every activation that is placed: more than once a layer none is
-    for (const Step& step : plan.steps)
-      if (const std::string& name = graph_.node(step.node).name;
-          !name.starts_with("layers.") || name.starts_with("layers.0."))
-        for (const Operand& operand : step.out) bytes += bytes_of(operand.type);
+    size_t bytes = 0;  // of all activations, of which only some are placed
+    for (const Step& step : plan.steps) {
+      steps_[graph_.node(step.node).name] = &step;
+      for (const Operand& operand : step.out) bytes += bytes_of(operand.type);
+    }
     arena_ = or_die(device.allocate(bytes, Memory::kDevice));
     workspace_ = or_die(device.allocate(std::max<size_t>(plan.workspace_bytes, 1), Memory::kDevice));
     batch_ = like;
@@ -122,8 +120,32 @@ class HandWritten {
   const TensorView& logits() const { return logits_; }
 
  private:
+  struct Call {
+    const Kernel* kernel = nullptr;
+    Launch launch;
+    Result<> operator()(Stream& stream) const { return kernel->launch(launch, stream); }
+  };
+  // What lies between two attentions: out, gate and up, down, and the next layer's q|k|v or the head.
+  struct Products {
+    std::array<Launch, 4> launches;
+    std::array<const Kernel*, 4> kernels{};
+    std::array<size_t, 4> counts{};  // of those that run in the launch that begins with this one; 0: an earlier one
+    const ChainKernel* chain = nullptr;
+
+    Result<> operator()(Stream& stream) const {
+      for (size_t i = 0; i < 4; ++i) {
+        if (counts[i] == 1)
+          BOLIDE_TRY(kernels[i]->launch(launches[i], stream));
+        else if (counts[i] > 1)
+          BOLIDE_TRY(chain->launch(std::span(launches).subspan(i, counts[i]), std::span(kernels).subspan(i, counts[i]),
+                                   stream));
+      }
+      return {};
+    }
+  };
   struct Layer {
-    Launch qkv, attention, out, gate_up, down;
+    Call attention;
+    Products products;
   };
   struct Half {
     Buffer memory, results;
@@ -152,8 +174,7 @@ class HandWritten {
   }
 
   // `values` are the inputs that are no weights, in order.
-  Launch wire(const std::string& name, std::initializer_list<TensorView> values, std::initializer_list<TensorView> out,
-              LaunchFunction* kernel) {
+  Call wire(const std::string& name, std::initializer_list<TensorView> values, std::initializer_list<TensorView> out) {
     const Step& s = step(name);
     const size_t first = views_.size();
     BOLIDE_CHECK(first + s.in.size() + out.size() <= views_.capacity(), "{} views", first);
@@ -168,8 +189,7 @@ class HandWritten {
     }
     if (value != values.end()) die(fmt::format("{} has fewer inputs than this program knows", name));
     views_.insert(views_.end(), out);
-    BOLIDE_CHECK(*kernel == nullptr || *kernel == s.kernel->launch, "{} uses another kernel than its like", name);
-    *kernel = s.kernel->launch;
+    ++wired_;
     Launch launch;
     launch.op = &graph_.node(s.node).op;
     launch.in = std::span<const TensorView>(views_).subspan(first, s.in.size());
@@ -177,12 +197,27 @@ class HandWritten {
     launch.workspace = workspace_.bytes();
     launch.tactic = &s.tactic;
     launch.batch = &batch_;
-    return launch;
+    return {s.kernel, launch};
+  }
+
+  // `first`: the name of the products' first step. Chained where the plan chains them.
+  Products join(const std::string& first, const std::array<Call, 4>& calls) {
+    Products products;
+    const auto index = static_cast<size_t>(&step(first) - plan_.steps.data());
+    for (size_t i = 0; i < 4; ++i) products.launches[i] = calls[i].launch, products.kernels[i] = calls[i].kernel;
+    for (const StepGroup& group : plan_.groups) {
+      if (group.first < index || group.first >= index + 4) continue;
+      if (group.first + group.count > index + 4) die("a chain goes beyond what lies between two attentions");
+      products.counts[group.first - index] = group.count;
+      if (group.chain != nullptr) products.chain = group.chain;
+    }
+    return products;
   }
 
   void wire_all() {
     size_t L = 0;
     while (steps_.contains(fmt::format("layers.{}.attn.attention", L))) ++L;
+    if (L < 2) die("fewer than two layers");
     views_.reserve(L * 40 + 40);
     const auto name = [](size_t l, const char* what) { return fmt::format("layers.{}.{}", l, what); };
     const auto input = [&](const int32_t* data, Symbol symbol) {
@@ -195,38 +230,45 @@ class HandWritten {
     const TensorView rows = input(batch_.rows, Symbol::kRows);
     const TensorView x = place("embed"), q = place(name(0, "attn.q_k_v.rope"));
     const TensorView seen = place(name(0, "attn.attention")), y = place(name(0, "attn.out.add"));
-    const TensorView hidden = place(name(0, "mlp.gate_up.act")), wanted = place("rows");
+    const TensorView hidden = place(name(0, "mlp.gate_up.act"));
+    // Behind the last attention: of the rows whose logits are wanted.
+    const TensorView last_x = place(name(L - 1, "rows")), last_seen = place(name(L - 1, "attn.rows"));
+    const TensorView last_y = place(name(L - 1, "attn.out.add")), last_hidden = place(name(L - 1, "mlp.gate_up.act"));
     logits_ = place("head"), next_ = place("sample"), logprob_ = place("sample", 1);
 
-    embed_ = wire("embed", {ids}, {x}, &embed_kernel_);
-    for (size_t l = 0; l < L; ++l) {
-      Layer& layer = layers_.emplace_back();
-      layer.qkv = wire(name(l, "attn.q_k_v.rope"), {x, positions}, {q, {}}, &qkv_kernel_);
-      layer.attention = wire(name(l, "attn.attention"), {q, {}}, {seen}, &attention_kernel_);
-      layer.out = wire(name(l, "attn.out.add"), {seen, x}, {y}, &out_kernel_);
-      layer.gate_up = wire(name(l, "mlp.gate_up.act"), {y}, {hidden}, &gate_up_kernel_);
-      layer.down = wire(name(l, "mlp.down.add"), {hidden, y}, {x}, &down_kernel_);
-    }
-    rows_ = wire("rows", {x, rows}, {wanted}, &rows_kernel_);
-    head_ = wire("head", {wanted}, {logits_}, &head_kernel_);
-    sample_ = wire("sample", {logits_}, {next_, logprob_}, &sample_kernel_);
-    const size_t known = 4 + 5 * L;
-    if (plan_.steps.size() != known)
-      die(fmt::format("the plan has {} steps, this program {}", plan_.steps.size(), known));
+    embed_ = wire("embed", {ids}, {x});
+    first_qkv_ = wire(name(0, "attn.q_k_v.rope"), {x, positions}, {q, {}});
+    for (size_t l = 0; l + 1 < L; ++l)
+      layers_.push_back(
+          {wire(name(l, "attn.attention"), {q, {}}, {seen}),
+           join(name(l, "attn.out.add"),
+                {wire(name(l, "attn.out.add"), {seen, x}, {y}), wire(name(l, "mlp.gate_up.act"), {y}, {hidden}),
+                 wire(name(l, "mlp.down.add"), {hidden, y}, {x}),
+                 wire(name(l + 1, "attn.q_k_v.rope"), {x, positions}, {q, {}})})});
+    last_attention_ = wire(name(L - 1, "attn.attention"), {q, {}}, {seen});
+    rows_seen_ = wire(name(L - 1, "attn.rows"), {seen, rows}, {last_seen});
+    rows_x_ = wire(name(L - 1, "rows"), {x, rows}, {last_x});
+    last_ = join(name(L - 1, "attn.out.add"), {wire(name(L - 1, "attn.out.add"), {last_seen, last_x}, {last_y}),
+                                               wire(name(L - 1, "mlp.gate_up.act"), {last_y}, {last_hidden}),
+                                               wire(name(L - 1, "mlp.down.add"), {last_hidden, last_y}, {last_x}),
+                                               wire("head", {last_x}, {logits_})});
+    sample_ = wire("sample", {logits_}, {next_, logprob_});
+    if (plan_.steps.size() != wired_)
+      die(fmt::format("the plan has {} steps, this program {}", plan_.steps.size(), wired_));
   }
 
   Result<> launch_all(Stream& stream) const {
-    BOLIDE_TRY(embed_kernel_(embed_, stream));
+    BOLIDE_TRY(embed_(stream));
+    BOLIDE_TRY(first_qkv_(stream));
     for (const Layer& layer : layers_) {
-      BOLIDE_TRY(qkv_kernel_(layer.qkv, stream));
-      BOLIDE_TRY(attention_kernel_(layer.attention, stream));
-      BOLIDE_TRY(out_kernel_(layer.out, stream));
-      BOLIDE_TRY(gate_up_kernel_(layer.gate_up, stream));
-      BOLIDE_TRY(down_kernel_(layer.down, stream));
+      BOLIDE_TRY(layer.attention(stream));
+      BOLIDE_TRY(layer.products(stream));
     }
-    BOLIDE_TRY(rows_kernel_(rows_, stream));
-    BOLIDE_TRY(head_kernel_(head_, stream));
-    return sample_kernel_(sample_, stream);
+    BOLIDE_TRY(last_attention_(stream));
+    BOLIDE_TRY(rows_seen_(stream));
+    BOLIDE_TRY(rows_x_(stream));
+    BOLIDE_TRY(last_(stream));
+    return sample_(stream);
   }
 
   // The arrays of a step, one behind the other, twice on the host and once on the device.
@@ -306,11 +348,10 @@ class HandWritten {
   std::array<Half, 2> halves_;
   BatchInputs batch_;
   std::vector<TensorView> views_;
-  std::vector<Layer> layers_;
-  Launch embed_, rows_, head_, sample_;
-  LaunchFunction embed_kernel_ = nullptr, qkv_kernel_ = nullptr, attention_kernel_ = nullptr, out_kernel_ = nullptr,
-                 gate_up_kernel_ = nullptr, down_kernel_ = nullptr, rows_kernel_ = nullptr, head_kernel_ = nullptr,
-                 sample_kernel_ = nullptr;
+  size_t wired_ = 0;
+  std::vector<Layer> layers_;  // all but the last
+  Call embed_, first_qkv_, last_attention_, rows_seen_, rows_x_, sample_;
+  Products last_;
   TensorView logits_, next_, logprob_;
   std::unique_ptr<Captured> captured_;
   size_t submitted_ = 0;

@@ -297,11 +297,15 @@ Result<Read> read_model(const std::filesystem::path& path, const ModelOptions& o
                  {{"context", runner.context}, {"made_for", made_for}, {"model", std::string_view(path.native())}});
   if (check != nullptr) BOLIDE_TRY((*check)({prepared.loaded, tokenizer, facts.vocab, runner.context}));
   const PlanSet::Limits limits{limits_of(runner, options.rows_max)};
-  BOLIDE_TRY(
-      auto uses,
-      choose_packings(prepared.graph, kernels_for(options), device->info(), limits.sizes).context(path.string()));
+  auto uses = choose_packings(prepared.graph, kernels_for(options), device->info(), limits.sizes);
+  if (!uses && prepared.loaded.weights == nullptr)  // an engine's graph is fused for the kind of device it was made for
+    return std::move(uses).error().context(
+        fmt::format("{}: an engine that was made for another kind of device; make one for this kind from the original "
+                    "with bolide build MODEL --device {}",
+                    path.string(), options.device == DeviceKind::kCpu ? "cpu" : "cuda"));
+  if (!uses) return std::move(uses).error().context(path.string());
   return Read{std::move(device), std::move(prepared), std::move(tokenizer), facts, context_max, runner, limits,
-              std::move(uses)};
+              *std::move(uses)};
 }
 
 }  // namespace

@@ -17,7 +17,8 @@ namespace {
 constexpr const char* kFooter = R"(Examples:
   bolide build model.gguf -o model.engine
   bolide run model.engine -p "Hello"
-An engine opened on another processor is replanned and repacked, never refused. It is a cache: keep the checkpoint.)";
+An engine opened on another processor is replanned and repacked. It is a cache: keep the checkpoint, from which an
+engine for another kind of device (--device) is made.)";
 
 struct BuildFlags {
   ModelConfigFlags model;

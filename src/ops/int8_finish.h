@@ -24,14 +24,15 @@ inline bool zeros_vanish(const QuantisedSpec& s) {
 struct FinishConstants {
   std::vector<int32_t> offsets, zeros;
   std::vector<float> scales;
-  bool needs_row_sums = false;
+  bool needs_row_sums = false, scales_below_one = true;
 
   size_t bytes() const { return (offsets.size() + zeros.size() + scales.size()) * 4; }
 
-  // K: of the weights, without padding.
-  static Result<FinishConstants> make(const QuantisedSpec& s, std::span<const PackedInt8> weights, int64_t K) {
+  // K: of the weights, without padding. `lifted`: 128 is added to bytes of x that are signed.
+  static Result<FinishConstants> make(const QuantisedSpec& s, std::span<const PackedInt8> weights, int64_t K,
+                                      bool lifted = true) {
     FinishConstants to;
-    const int32_t x_zero = s.x.zero + (s.x.dtype == DType::kI8 ? 128 : 0);
+    const int32_t x_zero = s.x.zero + (lifted && s.x.dtype == DType::kI8 ? 128 : 0);
     to.needs_row_sums = !zeros_vanish(s);
     int64_t column = 0;
     for (const PackedInt8& w : weights) {
@@ -46,6 +47,7 @@ struct FinishConstants {
         offset += static_cast<uint32_t>(K) * static_cast<uint32_t>(x_zero) * static_cast<uint32_t>(zero);
         to.offsets[at] = static_cast<int32_t>(offset);
         to.scales[at] = s.factor(column);
+        to.scales_below_one = to.scales_below_one && to.scales[at] < 1;
         if (to.needs_row_sums) to.zeros[at] = zero;
       }
     }
@@ -64,6 +66,7 @@ struct FinishConstants {
     f.low = s.y.low, f.high = s.y.high, f.zero = s.y.zero;
     f.is_signed = s.out_dtype() == DType::kI8;
     const QuantisedSpec::Codes& last = s.has_residual ? s.sum : s.y;
+    f.capped = s.y.high + static_cast<float>(s.y.zero) < (f.is_signed ? 127.f : 255.f) || !scales_below_one;
     f.bounded = last.low + static_cast<float>(last.zero) > (f.is_signed ? -128.f : 0.f);
     if (!s.has_residual) return f;
     f.residual = reinterpret_cast<const uint8_t*>(residual->data()), f.residual_stride = columns;

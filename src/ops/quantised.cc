@@ -219,16 +219,23 @@ Result<> run_quantised_max_pool(RunContext& c) {
       for (size_t d = rank; d-- > 0;) at[d] = rest % window.output[d], rest /= window.output[d];
       uint8_t* const out = to + i * C;
       std::fill_n(out, C, uint8_t{0});
+      const size_t last = rank - 1;  // along which taps lie evenly
+      const int64_t x0 = at[last] * window.stride[last] - window.begin[last], apart = window.dilation[last];
+      const int64_t first_tap = x0 < 0 ? (-x0 + apart - 1) / apart : 0;
+      const int64_t end_tap = std::min(
+          window.kernel[last], x0 >= window.input[last] ? int64_t{0} : (window.input[last] - 1 - x0) / apart + 1);
       do {
-        int64_t pixel = i / outputs;
+        int64_t line = i / outputs;
         bool inside = true;
-        for (size_t d = 0; d < rank; ++d) {
+        for (size_t d = 0; d < last; ++d) {
           const int64_t p = at[d] * window.stride[d] + tap[d] * window.dilation[d] - window.begin[d];
           inside = inside && p >= 0 && p < window.input[d];
-          pixel = pixel * window.input[d] + p;
+          line = line * window.input[d] + p;
         }
-        if (inside) keep_larger(from + pixel * C, out, C, flip);
-      } while (step({window.kernel.data(), rank}, {tap.data(), rank}));
+        if (!inside) continue;
+        for (int64_t t = first_tap; t < end_tap; ++t)
+          keep_larger(from + (line * window.input[last] + x0 + t * apart) * C, out, C, flip);
+      } while (step({window.kernel.data(), last}, {tap.data(), last}));
       if (flip != 0)
         for (int64_t k = 0; k < C; ++k) out[k] ^= flip;
     }

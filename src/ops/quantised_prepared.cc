@@ -1,229 +1,44 @@
-// QConv and QMatMul with packed weights: kernels/igemm_int8.
-#include <algorithm>
-#include <array>
-#include <limits>
+// QMatMul with packed weights: kernels/igemm_int8.
+#include "ops/quantised_prepared.h"
 
-#include "kernels/igemm_int8/pack.h"
+#include <algorithm>
+
 #include "ops/dense.h"
-#include "ops/int8_finish.h"
-#include "ops/prepared_op.h"
-#include "ops/quantised.h"
 #include "ops/shape.h"
 
 namespace bolide {
-namespace {
 
-constexpr int64_t kTapsMax = 4096;
-constexpr int64_t kFewChannels = 16;  // fewer: a row of taps is one run of a copy with padding around it
-
-uint8_t* bytes_of(Tensor& t) { return reinterpret_cast<uint8_t*>(t.mutable_data()); }
-const uint8_t* bytes_of(const Tensor& t) { return reinterpret_cast<const uint8_t*>(t.data()); }
-
-// Weights [M, C / group, taps] as [M][taps][channels padded].
-std::vector<int8_t> by_taps(const Tensor& w, int64_t channels, int64_t padded_channels, uint8_t flip) {
-  const int64_t M = w.dim(0), taps = w.elements() / std::max<int64_t>(1, M * channels);
-  std::vector<int8_t> to(static_cast<size_t>(M * taps * padded_channels));
-  const uint8_t* from = bytes_of(w);
-  for (int64_t m = 0; m < M; ++m)
-    for (int64_t c = 0; c < channels; ++c)
-      for (int64_t t = 0; t < taps; ++t)
-        to[static_cast<size_t>((m * taps + t) * padded_channels + c)] = static_cast<int8_t>(*from++ ^ flip);
-  return to;
-}
-
-Result<> check(const Tensor& t, DType dtype, std::string_view name) {
+Result<> check_codes(const Tensor& t, DType dtype, std::string_view name) {
   if (t.dtype() == dtype) return {};
   return error(Code::kInvalid,
                fmt::format("{} is of {}, its zero point of {}", name, to_string(t.dtype()), to_string(dtype)));
 }
 // Whether it is one row for all of the outputs.
 Result<bool> check_residual(const Tensor& residual, const QuantisedSpec& spec, const Shape& shape) {
-  BOLIDE_TRY(check(residual, spec.residual.dtype, "the residual"));
+  BOLIDE_TRY(check_codes(residual, spec.residual.dtype, "the residual"));
   const bool row = residual.rank() == 1 && residual.elements() == shape[-1];
   if (row || residual.shape() == shape) return row;
   return error(Code::kInvalid, fmt::format("a residual of {} for {}", to_string(residual.shape()), to_string(shape)));
 }
 
-class PreparedQConv : public PreparedOp {
- public:
-  PreparedQConv(const Int8Engine& engine, QuantisedSpec spec, bool first)
-      : engine_(engine), spec_(std::move(spec)), channels_first_(first) {}
+// All scales and zeros, if they are constants.
+Result<std::optional<QuantisedSpec>> constants_of(const PrepareContext& context, int64_t columns) {
+  for (size_t i = 0; i < context.constants.size(); ++i)
+    if (i != kX && i != kW && i != kResidual && context.has(i) && context.constant(i) == nullptr)
+      return std::optional<QuantisedSpec>();
+  const Tensor residual_there = Tensor::scalar(DType::kU8, uint8_t{0});
+  const auto tensor = [&](size_t i) -> const Tensor* {
+    if (i == kResidual) return context.has(i) ? &residual_there : nullptr;
+    return context.constant(i);
+  };
+  if (columns < 0)
+    for (const size_t i : {kWScale, kWZero, kBias})
+      if (const Tensor* t = tensor(i); t != nullptr && t->elements() != 1) return std::optional<QuantisedSpec>();
+  BOLIDE_TRY(QuantisedSpec spec, read_quantised(context.attributes, tensor, columns));
+  return std::optional(std::move(spec));
+}
 
-  std::string_view kernel() const override { return kernel_; }
-  size_t bytes() const override {
-    size_t bytes = finish_.bytes();
-    for (const PackedInt8& packed : packed_) bytes += packed.bytes();
-    return bytes;
-  }
-  bool holds(size_t input) const override { return input == kW; }
-
-  Result<bool> pack(const Tensor& w, int64_t groups) {
-    const int64_t M = w.dim(0);
-    shape_of_w_ = Tensor::over(nullptr, nullptr, w.dtype(), w.shape());
-    channels_ = w.dim(1);
-    depthwise_ = channels_ == 1 && groups == M && groups > 1;
-    copied_ = !depthwise_ && groups == 1 && (channels_first_ || channels_ % 4 != 0 || channels_ < kFewChannels);
-    if (!depthwise_ && !copied_ && channels_ % 4 != 0) return false;
-    if (channels_first_ && !copied_) return false;
-    depth_ = copied_ ? padded(channels_, 4) : channels_;
-    const uint8_t flip = w.dtype() == DType::kU8 ? 0x80 : 0;
-    const std::vector<int8_t> rows = by_taps(w, channels_, depth_, flip);
-    taps_ = M == 0 ? 0 : static_cast<int64_t>(rows.size()) / (M * depth_);
-    if (M == 0 || depth_ == 0 || taps_ < 1 || taps_ > kTapsMax || depth_ > (1 << 24) / taps_) return false;
-    if (depthwise_) {
-      BOLIDE_TRY(PackedInt8 packed, pack_int8_depthwise(M, taps_, rows.data()));
-      packed_.push_back(std::move(packed));
-    } else {
-      const int64_t each = M / groups, K = taps_ * depth_;
-      for (int64_t g = 0; g < groups; ++g) {
-        BOLIDE_TRY(PackedInt8 packed, pack_int8(engine_, each, K, rows.data() + g * each * K, K, 1));
-        packed_.push_back(std::move(packed));
-      }
-    }
-    kernel_ = fmt::format("{}_int8_{}", depthwise_ ? "depthwise" : "conv", engine_.isa);
-    BOLIDE_TRY(finish_, FinishConstants::make(spec_, packed_, taps_ * depth_));
-    return true;
-  }
-
-  Result<bool> run(RunContext& c) const override {
-    BOLIDE_TRY(const Tensor* x, c.tensor(kX));
-    BOLIDE_TRY(check(*x, spec_.x.dtype, "x"));
-    if (x->rank() != 4) return error(Code::kInvalid, fmt::format("x is {}, expected 4 dims", to_string(x->shape())));
-    BOLIDE_TRY(const Convolution conv, quantised_convolution(c, *x, shape_of_w_, channels_first_));
-    const Shape shape = channels_last(conv.shape);
-    const Tensor* residual = nullptr;
-    bool row = false;
-    if (spec_.has_residual) {
-      BOLIDE_TRY(residual, c.tensor(kResidual));
-      BOLIDE_TRY(row, check_residual(*residual, spec_, shape));
-    }
-    BOLIDE_TRY(Tensor * y, c.make(0, spec_.out_dtype(), shape));
-    if (y->elements() == 0) return true;
-    Int8Job job;
-    job.engine = &engine_, job.weights = packed_.data();
-    job.rows = conv.N * conv.window.outputs(), job.taps = taps_, job.quads = depth_ / 4;
-    job.flip = spec_.x.dtype == DType::kI8;
-    job.finish = finish_.of(spec_, residual, y->mutable_data(), conv.M);
-    if (row) job.finish.residual_stride = 0;
-    return copied_ ? run_copied(c, conv, *x, job) : run_in_place(c, conv, *x, job);
-  }
-
- private:
-  static Result<Tensor> scratch_of(RunContext& c, const Int8Job& job) {
-    return c.scratch(DType::kU8, {static_cast<int64_t>(job.scratch_bytes(c.workers().threads()))});
-  }
-
-  // Channels lie side by side in x: taps are where they are, or a row of zero points.
-  Result<bool> run_in_place(RunContext& c, const Convolution& conv, const Tensor& x, Int8Job job) const {
-    const Window& g = conv.window;
-    BOLIDE_TRY(Tensor zeros, c.scratch(DType::kU8, {padded(conv.C, 64)}));
-    std::fill_n(bytes_of(zeros), conv.C, static_cast<uint8_t>(spec_.x.zero));
-    const int64_t H = g.input[0], W = g.input[1], C = conv.C, KW = g.kernel[1];
-    BOLIDE_TRY(Tensor scratch, scratch_of(c, job));
-    const uint8_t* const no_pixel = zeros.as<uint8_t>().data();
-    const auto groups = static_cast<int64_t>(packed_.size());
-    for (int64_t group = 0; group < groups; ++group) {
-      const uint8_t* const from = bytes_of(x) + group * channels_;
-      const bool pointwise = g.is_pointwise();
-      const auto point = [&](int64_t row0, int64_t rows, const uint8_t** to, int64_t stride) {
-        if (pointwise) {
-          for (int64_t i = 0; i < rows; ++i) to[i] = from + (row0 + i) * C;
-          return;
-        }
-        int64_t ox = row0 % g.output[1] - 1, oy = row0 / g.output[1] % g.output[0];
-        int64_t image = row0 / (g.output[0] * g.output[1]);
-        for (int64_t i = 0; i < rows; ++i) {
-          if (++ox == g.output[1]) {
-            ox = 0;
-            if (++oy == g.output[0]) oy = 0, ++image;
-          }
-          const int64_t y0 = oy * g.stride[0] - g.begin[0], x0 = ox * g.stride[1] - g.begin[1];
-          const int64_t first = (image * H + y0) * W + x0;
-          const bool inside =
-              y0 >= 0 && y0 + (g.kernel[0] - 1) * g.dilation[0] < H && x0 >= 0 && x0 + (KW - 1) * g.dilation[1] < W;
-          const uint8_t** at = to + i;
-          for (int64_t ky = 0; ky < g.kernel[0]; ++ky) {
-            const int64_t yy = y0 + ky * g.dilation[0];
-            for (int64_t kx = 0; kx < KW; ++kx, at += stride) {
-              const int64_t xx = x0 + kx * g.dilation[1];
-              const bool there = inside || (yy >= 0 && yy < H && xx >= 0 && xx < W);
-              *at = there ? from + (first + ky * g.dilation[0] * W + kx * g.dilation[1]) * C : no_pixel;
-            }
-          }
-        }
-      };
-      if (depthwise_) {
-        run_int8_depthwise(job, point, bytes_of(scratch), c.workers());
-        break;
-      }
-      run_int8(job, point, bytes_of(scratch), c.workers());
-      if (group + 1 < groups) {
-        job.weights = &packed_[static_cast<size_t>(group + 1)];
-        const int64_t each = packed_[0].n;
-        job.finish = advanced(job.finish, 0, each);
-        // Constants of a group begin at a full panel of their own.
-        job.finish.offsets += padded(each, kInt8PanelColumns) - each;
-        job.finish.scales += padded(each, kInt8PanelColumns) - each;
-      }
-    }
-    return true;
-  }
-
-  // A copy of x with its padding and channels of a multiple of 4: a row of the kernel is one run of bytes.
-  Result<bool> run_copied(RunContext& c, const Convolution& conv, const Tensor& x, Int8Job job) const {
-    const Window& g = conv.window;
-    const int64_t H = g.input[0], W = g.input[1], C = conv.C;
-    const int64_t height = H + g.begin[0] + g.end[0], width = W + g.begin[1] + g.end[1];
-    BOLIDE_TRY(const int64_t row_bytes, product_of(std::array{width, depth_}));
-    BOLIDE_TRY(Tensor copy, c.scratch(DType::kU8, {conv.N, height, row_bytes}));
-    const uint8_t* const from = bytes_of(x);
-    uint8_t* const to = bytes_of(copy);
-    const auto zero = static_cast<uint8_t>(spec_.x.zero);
-    parallel(c.workers(), conv.N * height, std::max<int64_t>(1, 16384 / row_bytes), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        uint8_t* row = to + i * row_bytes;
-        const int64_t n = i / height, yy = i % height - g.begin[0];
-        std::fill_n(row, row_bytes, zero);
-        if (yy < 0 || yy >= H) continue;
-        row += g.begin[1] * depth_;
-        for (int64_t k = 0; k < C; ++k) {
-          if (channels_first_) {
-            const uint8_t* in = from + ((n * C + k) * H + yy) * W;
-            for (int64_t j = 0; j < W; ++j) row[j * depth_ + k] = in[j];
-          } else {
-            const uint8_t* in = from + (n * H + yy) * W * C + k;
-            for (int64_t j = 0; j < W; ++j) row[j * depth_ + k] = in[j * C];
-          }
-        }
-      }
-    });
-    const bool whole_rows = g.dilation[1] == 1;
-    const int64_t runs = whole_rows ? 1 : g.kernel[1];
-    if (whole_rows) job.taps = g.kernel[0], job.quads = g.kernel[1] * depth_ / 4;
-    BOLIDE_TRY(Tensor scratch, scratch_of(c, job));
-    const auto point = [&](int64_t row0, int64_t rows, const uint8_t** at, int64_t stride) {
-      for (int64_t i = 0; i < rows; ++i) {
-        const int64_t row = row0 + i, ox = row % g.output[1], oy = row / g.output[1] % g.output[0];
-        const int64_t image = row / (g.output[0] * g.output[1]);
-        const uint8_t* first = to + (image * height + oy * g.stride[0]) * row_bytes + ox * g.stride[1] * depth_;
-        for (int64_t ky = 0; ky < g.kernel[0]; ++ky)
-          for (int64_t kx = 0; kx < runs; ++kx)
-            at[(ky * runs + kx) * stride + i] = first + ky * g.dilation[0] * row_bytes + kx * g.dilation[1] * depth_;
-      }
-    };
-    run_int8(job, point, bytes_of(scratch), c.workers());
-    return true;
-  }
-
-  const Int8Engine& engine_;
-  QuantisedSpec spec_;
-  bool channels_first_, depthwise_ = false, copied_ = false;
-  int64_t channels_ = 0, depth_ = 0, taps_ = 0;  // of a group; depth_: as they lie
-  Tensor shape_of_w_;                            // without elements
-  std::vector<PackedInt8> packed_;               // by group
-  FinishConstants finish_;
-  std::string kernel_;
-};
+namespace {
 
 class PreparedQMatMul : public PreparedOp {
  public:
@@ -245,7 +60,7 @@ class PreparedQMatMul : public PreparedOp {
   Result<bool> run(RunContext& c) const override {
     BOLIDE_TRY(const Tensor* x, c.tensor(kX));
     if (!packed_.data) return run_both(c, *x);
-    BOLIDE_TRY(check(*x, spec_.x.dtype, "x"));
+    BOLIDE_TRY(check_codes(*x, spec_.x.dtype, "x"));
     const int64_t K = packed_.k, N = packed_.n;
     if (x->rank() < 1 || x->dim(-1) != K)
       return error(Code::kInvalid, fmt::format("a product of {} and [{}, {}]", to_string(x->shape()), K, N));
@@ -318,6 +133,16 @@ class PreparedQMatMul : public PreparedOp {
     job.rows = a.rows, job.taps = 1, job.quads = a.depth / 4;
     job.flip = spec_.x.dtype == DType::kI8;
     job.finish = finish;
+    if (engine_.lines != nullptr && !job.flip && a.depth % kLineBytes == 0 && a.rows >= kTileRows) {
+      const int64_t tap = 0;
+      Int8LinesJob lines{.engine = &engine_, .weights = &w, .image = {}, .finish = finish};
+      lines.results = a.rows;
+      lines.image = {.base = a.data, .row_stride = a.depth, .line_stride = a.rows * a.depth, .taps = &tap};
+      lines.image.tap_count = 1, lines.image.tap_bytes = a.depth;
+      lines.image.period = lines.image.valid = lines.image.positions = a.rows;
+      run_int8_lines(lines, workers);
+      return true;
+    }
     BOLIDE_TRY(Tensor scratch,
                Tensor::make(DType::kU8, {static_cast<int64_t>(job.scratch_bytes(workers.threads()))}, pool));
     const auto point = [&](int64_t row0, int64_t rows, const uint8_t** to, int64_t) {
@@ -378,38 +203,7 @@ class PreparedQMatMul : public PreparedOp {
   std::string kernel_;
 };
 
-// All scales and zeros, if they are constants.
-Result<std::optional<QuantisedSpec>> constants_of(const PrepareContext& context, int64_t columns) {
-  for (size_t i = 0; i < context.constants.size(); ++i)
-    if (i != kX && i != kW && i != kResidual && context.has(i) && context.constant(i) == nullptr)
-      return std::optional<QuantisedSpec>();
-  const Tensor residual_there = Tensor::scalar(DType::kU8, uint8_t{0});
-  const auto tensor = [&](size_t i) -> const Tensor* {
-    if (i == kResidual) return context.has(i) ? &residual_there : nullptr;
-    return context.constant(i);
-  };
-  if (columns < 0)
-    for (const size_t i : {kWScale, kWZero, kBias})
-      if (const Tensor* t = tensor(i); t != nullptr && t->elements() != 1) return std::optional<QuantisedSpec>();
-  BOLIDE_TRY(QuantisedSpec spec, read_quantised(context.attributes, tensor, columns));
-  return std::optional(std::move(spec));
-}
-
 }  // namespace
-
-Result<std::unique_ptr<PreparedOp>> prepare_quantised_conv(const PrepareContext& context) {
-  const Int8Engine* engine = int8_engine(context.device);
-  const Tensor* w = context.constant(kW);
-  BOLIDE_TRY(const int64_t groups, context.attributes.integer("group", 1));
-  BOLIDE_TRY(const int64_t first, context.attributes.integer("x_channels_first", 0));
-  if (engine == nullptr || w == nullptr || w->rank() != 4 || groups < 1 || w->dim(0) % groups != 0) return nullptr;
-  BOLIDE_TRY(auto spec, constants_of(context, w->dim(0)));
-  if (!spec || spec->w_dtype != w->dtype() || !zeros_vanish(*spec)) return nullptr;
-  auto prepared = std::make_unique<PreparedQConv>(*engine, *std::move(spec), first != 0);
-  BOLIDE_TRY(const bool packed, prepared->pack(*w, groups));
-  if (!packed) return nullptr;
-  return std::unique_ptr<PreparedOp>(std::move(prepared));
-}
 
 Result<std::unique_ptr<PreparedOp>> prepare_quantised_matmul(const PrepareContext& context) {
   const Int8Engine* engine = int8_engine(context.device);

@@ -7,6 +7,7 @@
 namespace bolide::amx_emulated {
 
 void int8_block(const Int8BlockArgs& args);
+void int8_lines(const Int8LinesArgs& args);
 // Uses of tiles against their configuration since the start: must stay 0.
 int int8_block_faults();
 

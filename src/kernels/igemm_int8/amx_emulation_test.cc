@@ -44,14 +44,17 @@ void store(const Tile& t, void* p, int64_t stride) {
   for (int r = 0; r < t.rows; ++r)
     __builtin_memcpy(static_cast<uint8_t*>(p) + r * stride, t.data[r], static_cast<size_t>(t.bytes));
 }
-void dot_u8s8(Tile& c, const Tile& a, const Tile& b) {
+void dot(Tile& c, const Tile& a, const Tile& b, bool is_signed) {
   expect(c.rows == a.rows && a.bytes == 4 * b.rows && c.bytes == b.bytes && c.rows > 0);
   for (int m = 0; m < c.rows; ++m)
     for (int n = 0; n < c.bytes / 4; ++n) {
       int32_t sum;
       __builtin_memcpy(&sum, c.data[m] + n * 4, 4);
       for (int k = 0; k < b.rows; ++k)
-        for (int i = 0; i < 4; ++i) sum += a.data[m][k * 4 + i] * static_cast<int8_t>(b.data[k][n * 4 + i]);
+        for (int i = 0; i < 4; ++i) {
+          const uint8_t x = a.data[m][k * 4 + i];
+          sum += (is_signed ? static_cast<int8_t>(x) : x) * static_cast<int8_t>(b.data[k][n * 4 + i]);
+        }
       __builtin_memcpy(c.data[m] + n * 4, &sum, 4);
     }
 }
@@ -61,7 +64,8 @@ void dot_u8s8(Tile& c, const Tile& a, const Tile& b) {
 #define BOLIDE_TILE_ZERO(t) zero(g_tiles[t])
 #define BOLIDE_TILE_LOAD(t, p, stride) load(g_tiles[t], p, stride)
 #define BOLIDE_TILE_STORE(t, p, stride) store(g_tiles[t], p, stride)
-#define BOLIDE_TILE_DOT_U8S8(c, a, b) dot_u8s8(g_tiles[c], g_tiles[a], g_tiles[b])
+#define BOLIDE_TILE_DOT_U8S8(c, a, b) dot(g_tiles[c], g_tiles[a], g_tiles[b], false)
+#define BOLIDE_TILE_DOT_S8S8(c, a, b) dot(g_tiles[c], g_tiles[a], g_tiles[b], true)
 
 #include "kernels/igemm_int8/igemm_int8_finish_avx512.h"
 
@@ -70,6 +74,7 @@ void dot_u8s8(Tile& c, const Tile& a, const Tile& b) {
 }  // namespace
 
 void int8_block(const Int8BlockArgs& args) { amx_block(args); }
+void int8_lines(const Int8LinesArgs& args) { amx_lines(args); }
 int int8_block_faults() { return g_faults; }
 
 }  // namespace bolide::amx_emulated

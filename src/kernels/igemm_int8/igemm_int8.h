@@ -27,6 +27,7 @@ struct Int8Finish {
   bool residual_signed = false;
   bool is_signed = false;  // the codes that come out are of i8
   bool bounded = true;     // the lower bound of what comes out is above the type's least code
+  bool capped = true;      // of kCodes: the upper bound is below the type's greatest code, or |v| may reach 2^31
   const int32_t* offsets = nullptr;
   const float* scales = nullptr;          // not of kSums
   const float* bias = nullptr;            // of kFloats; null: none
@@ -55,6 +56,25 @@ struct Int8BlockArgs {
   uint8_t* scratch = nullptr;  // AMX: 96 bytes for each byte of K padded to a multiple of 64
   bool scratch_ready = false;  // the last call with this scratch was of the same rows
   Int8Finish finish;           // of row 0 and the panel's first column
+};
+
+// Rows of an image whose bytes lie evenly, so that tiles are read where they are: position p, in line p / period at
+// x = p % period, reads tap t at base + line * line_stride + x * row_stride + taps[t]. Of each line the first `valid`
+// positions are results, one row after the other. Either tiles of 16 positions never leave their line (period is a
+// multiple of 16, and what they read at its end is there to be read), or lines follow each other evenly (line_stride is
+// period * row_stride) and nothing is read for positions beyond `positions`, which is at least 16.
+struct Int8LinesArgs {
+  const uint8_t* base = nullptr;
+  int64_t row_stride = 0, line_stride = 0;
+  const int64_t* taps = nullptr;
+  int64_t tap_count = 0, tap_bytes = 0;  // bytes: a multiple of 64
+  bool is_signed = false;                // of the bytes, to which nothing is added
+  int64_t period = 0, valid = 0, positions = 0;
+  int64_t first = 0, end = 0;  // positions to do; multiples of 32, or the end
+  const int8_t* weights = nullptr;
+  int64_t panels = 0, depth = 0;  // whose weights follow each other, of so many bytes of K
+  int64_t columns = 0;            // of all panels
+  Int8Finish finish;              // of the image's first result and the first panel's first column
 };
 
 // Depthwise: row m, channel c is the sum over taps of pixels[tap][m][c] * weights[tap][c]; up to 64 channels a call, at
@@ -111,6 +131,7 @@ void int8_look_up(const uint8_t* x, int64_t count, const uint8_t* table, uint8_t
 }  // namespace avx2
 namespace amx {
 void int8_block(const Int8BlockArgs& args);
+void int8_lines(const Int8LinesArgs& args);
 }  // namespace amx
 
 }  // namespace bolide

@@ -14,5 +14,6 @@ namespace {
 }  // namespace
 
 void int8_block(const Int8BlockArgs& args) { amx_block(args); }
+void int8_lines(const Int8LinesArgs& args) { amx_lines(args); }
 
 }  // namespace bolide::amx

@@ -6,7 +6,8 @@ inline __m512 rounded_codes(__m512 v, __m512 low, __m512 high) {
 }
 
 inline __m512 bytes_as_floats(__mmask16 mask, const uint8_t* p, bool is_signed) {
-  const __m128i bytes = _mm_maskz_loadu_epi8(mask, p);
+  const __m128i bytes = mask == 0xffff ? _mm_loadu_si128(reinterpret_cast<const __m128i*>(p))  // costs no mask
+                                       : _mm_maskz_loadu_epi8(mask, p);
   return _mm512_cvtepi32_ps(is_signed ? _mm512_cvtepi8_epi32(bytes) : _mm512_cvtepu8_epi32(bytes));
 }
 
@@ -28,8 +29,8 @@ inline __m512i packed_codes(const __m512i (&codes)[4], __m512i zero, bool is_sig
 // Rows of more than 32 columns: codes of a row are stored at once. Registers hold columns as `offsets` and `scales`
 // have them; kInOrder: 16 after 16, else as packed_codes makes them 64 in order (depthwise). Bounds: the upper one is
 // applied before a value becomes an integer, which would lose large ones; the lower one to bytes, if it is not the
-// type's.
-template <Int8Finish::Kind kKind, bool kInOrder>
+// type's. kOffsets: sums do not contain their offsets yet. kCapped: Int8Finish::capped.
+template <Int8Finish::Kind kKind, bool kInOrder, bool kOffsets, bool kCapped>
 inline void finish_wide(const Int8Finish& f, const int32_t* sums, const int32_t* offsets, const float* scales,
                         int64_t row0, int64_t rows, int64_t columns) {
   const __mmask64 mask = columns >= 64 ? ~__mmask64{0} : (__mmask64{1} << columns) - 1;
@@ -49,10 +50,11 @@ inline void finish_wide(const Int8Finish& f, const int32_t* sums, const int32_t*
     __m512i codes[4];
 #pragma GCC unroll 4
     for (int s = 0; s < 4; ++s) {
-      const __m512i sum = _mm512_add_epi32(_mm512_loadu_si512(sums + m * kInt8PanelColumns + s * 16), offset[s]);
+      __m512i sum = _mm512_loadu_si512(sums + m * kInt8PanelColumns + s * 16);
+      if constexpr (kOffsets) sum = _mm512_add_epi32(sum, offset[s]);
       __m512 v = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), scale[s]);
       if constexpr (kKind == Int8Finish::kCodes) {
-        v = _mm512_min_ps(v, high);
+        if constexpr (kCapped) v = _mm512_min_ps(v, high);
       } else {
         const uint8_t* r = f.residual + (row0 + m) * f.residual_stride + s * 16;
         const __m512 other = bytes_as_floats(static_cast<__mmask16>(mask >> (s * 16)), r, f.residual_signed);
@@ -70,21 +72,20 @@ inline void finish_wide(const Int8Finish& f, const int32_t* sums, const int32_t*
 
 // What finish will read and write of rows that far apart that nothing else fetches it in time.
 inline void prefetch_rows(const Int8Finish& f, int64_t row0, int64_t rows) {
-  if (f.kind != Int8Finish::kAdded) return;
   for (int64_t m = row0; m < row0 + rows; ++m) {
-    __builtin_prefetch(f.residual + m * f.residual_stride, 0);
+    if (f.residual != nullptr) __builtin_prefetch(f.residual + m * f.residual_stride, 0);
     __builtin_prefetch(static_cast<const uint8_t*>(f.out) + m * f.out_stride, 1);
   }
 }
 
 // sums [rows][64]; row0: the first of them in the block.
-template <Int8Finish::Kind kKind>
+template <Int8Finish::Kind kKind, bool kOffsets>
 inline void finish_rows(const Int8Finish& f, const int32_t* sums, int64_t row0, int64_t rows, int64_t columns) {
   const __m512 low = _mm512_set1_ps(f.low), high = _mm512_set1_ps(f.high);
   const __m512i zero = _mm512_set1_epi32(f.zero);
   for (int64_t n = 0; n < columns; n += 16) {
     const __mmask16 mask = columns - n >= 16 ? 0xffff : static_cast<__mmask16>((1u << (columns - n)) - 1);
-    const __m512i offset = _mm512_loadu_si512(f.offsets + n);
+    const __m512i offset = kOffsets ? _mm512_loadu_si512(f.offsets + n) : _mm512_setzero_si512();
     const __m512 scale = kKind == Int8Finish::kSums ? _mm512_setzero_ps() : _mm512_loadu_ps(f.scales + n);
     const __m512 bias =
         kKind == Int8Finish::kFloats && f.bias != nullptr ? _mm512_loadu_ps(f.bias + n) : _mm512_setzero_ps();
@@ -116,15 +117,19 @@ inline void finish_rows(const Int8Finish& f, const int32_t* sums, int64_t row0, 
   }
 }
 
+template <bool kOffsets>
 inline void finish(const Int8Finish& f, const int32_t* sums, int64_t row0, int64_t rows, int64_t columns) {
   if (columns > 32 && f.row_sums == nullptr && f.kind == Int8Finish::kCodes)
-    return finish_wide<Int8Finish::kCodes, true>(f, sums, f.offsets, f.scales, row0, rows, columns);
+    return f.capped ? finish_wide<Int8Finish::kCodes, true, kOffsets, true>(f, sums, f.offsets, f.scales, row0, rows,
+                                                                            columns)
+                    : finish_wide<Int8Finish::kCodes, true, kOffsets, false>(f, sums, f.offsets, f.scales, row0, rows,
+                                                                             columns);
   if (columns > 32 && f.row_sums == nullptr && f.kind == Int8Finish::kAdded)
-    return finish_wide<Int8Finish::kAdded, true>(f, sums, f.offsets, f.scales, row0, rows, columns);
+    return finish_wide<Int8Finish::kAdded, true, kOffsets, true>(f, sums, f.offsets, f.scales, row0, rows, columns);
   switch (f.kind) {
-    case Int8Finish::kSums: return finish_rows<Int8Finish::kSums>(f, sums, row0, rows, columns);
-    case Int8Finish::kFloats: return finish_rows<Int8Finish::kFloats>(f, sums, row0, rows, columns);
-    case Int8Finish::kCodes: return finish_rows<Int8Finish::kCodes>(f, sums, row0, rows, columns);
-    default: return finish_rows<Int8Finish::kAdded>(f, sums, row0, rows, columns);
+    case Int8Finish::kSums: return finish_rows<Int8Finish::kSums, kOffsets>(f, sums, row0, rows, columns);
+    case Int8Finish::kFloats: return finish_rows<Int8Finish::kFloats, kOffsets>(f, sums, row0, rows, columns);
+    case Int8Finish::kCodes: return finish_rows<Int8Finish::kCodes, kOffsets>(f, sums, row0, rows, columns);
+    default: return finish_rows<Int8Finish::kAdded, kOffsets>(f, sums, row0, rows, columns);
   }
 }

@@ -26,6 +26,7 @@ std::vector<Int8Engine> engines() {
     info.isa = Isa::kAmx;
     Int8Engine emulated = *int8_engine(info);
     emulated.isa = "amx, emulated", emulated.block = amx_emulated::int8_block;
+    emulated.lines = amx_emulated::int8_lines;
     found.push_back(emulated);
   }
   return found;
@@ -153,6 +154,101 @@ TEST(IgemmInt8, EqualsPlainLoops) {
       }
     }
   EXPECT_EQ(amx_emulated::int8_block_faults(), 0);
+}
+
+// Windows over images that lie evenly, read where they are and not beyond: sums against plain loops, what is made of
+// them against the same job with pointers to rows.
+TEST(IgemmInt8, LinesEqualPlainLoopsAndRows) {
+  std::mt19937 random(std::random_device{}());
+  Workers workers(2);
+  const auto draw = [&](int64_t most) { return std::uniform_int_distribution<int64_t>(1, most)(random); };
+  int checked = 0;
+  for (const Int8Engine& engine : engines()) {
+    if (engine.lines == nullptr) continue;
+    for (int i = 0; i < 60; ++i, ++checked) {
+      const bool flat = i % 3 != 0, is_signed = draw(3) == 1;
+      const int64_t images = draw(2), KH = draw(3), KW = flat ? draw(3) : 1, n = i % 5 == 0 ? 64 * draw(3) : draw(150);
+      const int64_t out_w = 3 + draw(40), out_h = (flat && out_w < 16 ? 5 : 0) + draw(9);
+      const int64_t tap_bytes = flat ? 64 * draw(2) : 64, row_stride = flat ? tap_bytes : 4 * draw(6);
+      const int64_t period = flat ? out_w + KW - 1 : padded(out_w, 16);
+      const int64_t line = flat ? period * row_stride : period * row_stride + 4 * draw(9);
+      const int64_t image =
+          flat ? (out_h + KH - 1) * line : (out_h - 1) * line + (KH - 1) * line + (period - 1) * row_stride + tap_bytes;
+      const int64_t taps = KH * KW, K = taps * tap_bytes, rows = out_h * out_w;
+      std::vector<int64_t> offsets_of_taps;
+      for (int64_t y = 0; y < KH; ++y)
+        for (int64_t x = 0; x < KW; ++x) offsets_of_taps.push_back(y * line + x * row_stride);
+      Guarded pixels(static_cast<size_t>(images * image));
+      fill(pixels, random);
+      const auto* const base = reinterpret_cast<const uint8_t*>(pixels.data());
+      std::uniform_int_distribution<int> byte(-128, 127);
+      std::vector<int8_t> w(static_cast<size_t>(n * K));
+      for (int8_t& v : w) v = static_cast<int8_t>(byte(random));
+      const auto packed = pack_int8(engine, n, K, w.data(), K, 1);
+      ASSERT_TRUE(packed);
+      const auto N = static_cast<size_t>(padded(n, 64));
+      std::vector<int32_t> offsets(N), lifted(N);
+      std::vector<float> scales(N), bias(N, 0.5f);
+      for (size_t j = 0; j < N; ++j) {
+        offsets[j] = byte(random) * 100, scales[j] = 0.0001f * static_cast<float>(draw(100));
+        lifted[j] = offsets[j] - (is_signed ? 128 * packed->sums.as<int32_t>()[j] : 0);
+      }
+      Guarded residual(static_cast<size_t>(images * rows * n));
+      fill(residual, random);
+      for (const auto kind : {Int8Finish::kSums, Int8Finish::kFloats, Int8Finish::kCodes, Int8Finish::kAdded}) {
+        const int64_t size = kind == Int8Finish::kSums || kind == Int8Finish::kFloats ? 4 : 1;
+        Guarded out(static_cast<size_t>(images * rows * n * size)), by_rows(out.bytes().size());
+        Int8Finish f;
+        f.kind = kind, f.offsets = offsets.data(), f.scales = scales.data(), f.bias = bias.data();
+        f.low = -100, f.high = i % 2 == 0 ? 145 : 90, f.zero = 110, f.capped = i % 2 != 0;
+        f.residual = reinterpret_cast<const uint8_t*>(residual.data()), f.residual_stride = n;
+        f.ratio = 0.3f, f.residual_ratio = 0.7f, f.rest = 1.9f, f.low2 = 3, f.high2 = 110;
+        f.out = out.data(), f.out_stride = n;
+        Int8LinesJob job{.engine = &engine, .weights = &*packed, .image = {}, .finish = f};
+        job.images = images, job.image_stride = image, job.results = rows;
+        job.image.base = base, job.image.row_stride = row_stride, job.image.line_stride = line;
+        job.image.taps = offsets_of_taps.data(), job.image.tap_count = taps, job.image.tap_bytes = tap_bytes;
+        job.image.is_signed = is_signed, job.image.period = period, job.image.valid = out_w;
+        job.image.positions = flat ? (out_h - 1) * period + out_w : out_h * period;
+        run_int8_lines(job, workers);
+        EXPECT_TRUE(out.intact());
+        Int8Job rows_job{.engine = &engine,
+                         .weights = &*packed,
+                         .rows = images * rows,
+                         .taps = taps,
+                         .quads = tap_bytes / 4,
+                         .flip = is_signed,
+                         .finish = f};
+        rows_job.finish.offsets = lifted.data(), rows_job.finish.out = by_rows.data(), rows_job.finish.capped = true;
+        const auto pixel = [&](int64_t row, int64_t t) {
+          const int64_t x = row % out_w, y = row / out_w % out_h;
+          return base + row / rows * image + y * line + x * row_stride + offsets_of_taps[static_cast<size_t>(t)];
+        };
+        const auto scratch = Tensor::make(DType::kU8, {static_cast<int64_t>(rows_job.scratch_bytes(2))});
+        run_int8(
+            rows_job,
+            [&](int64_t row0, int64_t count, const uint8_t** to, int64_t apart) {
+              for (int64_t t = 0; t < taps; ++t)
+                for (int64_t r = 0; r < count; ++r) to[t * apart + r] = pixel(row0 + r, t);
+            },
+            reinterpret_cast<uint8_t*>(const_cast<std::byte*>(scratch->data())), workers);
+        ASSERT_TRUE(std::equal(out.bytes().begin(), out.bytes().end(), by_rows.bytes().begin()))
+            << engine.isa << " kind " << kind << " flat " << flat << " " << out_h << "x" << out_w << " taps " << taps;
+        if (kind != Int8Finish::kSums) continue;
+        for (int64_t m = 0; m < images * rows; ++m)
+          for (int64_t c = 0; c < n; c += draw(7)) {
+            int64_t sum = offsets[static_cast<size_t>(c)];
+            for (int64_t k = 0; k < K; ++k) {
+              const uint8_t v = pixel(m, k / tap_bytes)[k % tap_bytes];
+              sum += (is_signed ? static_cast<int8_t>(v) : v) * int64_t{w[static_cast<size_t>(c * K + k)]};
+            }
+            ASSERT_EQ(reinterpret_cast<const int32_t*>(out.data())[m * n + c], sum) << "row " << m << " column " << c;
+          }
+      }
+    }
+  }
+  EXPECT_EQ(amx_emulated::int8_block_faults(), 0);
+  if (checked == 0) GTEST_SKIP() << "no instruction set here has lines, and without VNNI they are not emulated";
 }
 
 // Products that pass 16 bits in pairs: what vpmaddubsw alone would saturate.

@@ -16,7 +16,7 @@ void tile(const Int8BlockArgs& a, int64_t row0) {
   for (int m = 0; m < kRows; ++m)
 #pragma GCC unroll 4
     for (int s = 0; s < kStrips; ++s) sums[m][s] = _mm512_setzero_si512();
-  prefetch_rows(a.finish, row0, kRows);
+  if (a.finish.kind == Int8Finish::kAdded) prefetch_rows(a.finish, row0, kRows);
   const __m512i flip = _mm512_set1_epi8(-128);
   const int8_t* w = a.weights;
   for (int64_t t = 0; t < a.taps; ++t) {
@@ -44,7 +44,7 @@ void tile(const Int8BlockArgs& a, int64_t row0) {
   for (int m = 0; m < kRows; ++m)
 #pragma GCC unroll 4
     for (int s = 0; s < kStrips; ++s) _mm512_store_si512(out + m * kInt8PanelColumns + s * 16, sums[m][s]);
-  finish(a.finish, out, row0, kRows, a.columns);
+  finish<true>(a.finish, out, row0, kRows, a.columns);
 }
 
 template <int kRows, int kStrips>
@@ -117,7 +117,7 @@ void int8_depthwise(const Int8DepthwiseArgs& a) {
     if (wide) {
 #pragma GCC unroll 4
       for (int j = 0; j < 4; ++j) _mm512_store_si512(out + j * 16, sums[j]);
-      finish_wide<Int8Finish::kCodes, false>(f, out, offsets, scales, row, 1, a.columns);
+      finish_wide<Int8Finish::kCodes, false, true, true>(f, out, offsets, scales, row, 1, a.columns);
       continue;
     }
 #pragma GCC unroll 4
@@ -127,7 +127,7 @@ void int8_depthwise(const Int8DepthwiseArgs& a) {
       _mm_store_si128(reinterpret_cast<__m128i*>(out + 32 + j * 4), _mm512_extracti32x4_epi32(sums[j], 2));
       _mm_store_si128(reinterpret_cast<__m128i*>(out + 48 + j * 4), _mm512_extracti32x4_epi32(sums[j], 3));
     }
-    finish(a.finish, out, row, 1, a.columns);
+    finish<true>(a.finish, out, row, 1, a.columns);
   }
 }
 

@@ -9,6 +9,7 @@ constexpr int64_t kGroupBytes = 384 << 10;  // of weights that stay in a core's 
 
 constexpr Int8Engine kAvx2 = {.isa = "avx2",
                               .block = avx2::int8_block,
+                              .lines = nullptr,
                               .depthwise = avx2::int8_depthwise,
                               .round = avx2::int8_round,
                               .range = avx2::int8_range,
@@ -20,6 +21,7 @@ constexpr Int8Engine kAvx2 = {.isa = "avx2",
                               .scratch_per_byte = 0};
 constexpr Int8Engine kVnni = {.isa = "vnni",
                               .block = vnni::int8_block,
+                              .lines = nullptr,
                               .depthwise = vnni::int8_depthwise,
                               .round = vnni::int8_round,
                               .range = vnni::int8_range,
@@ -31,6 +33,7 @@ constexpr Int8Engine kVnni = {.isa = "vnni",
                               .scratch_per_byte = 0};
 constexpr Int8Engine kAmx = {.isa = "amx",
                              .block = amx::int8_block,
+                             .lines = amx::int8_lines,
                              .depthwise = vnni::int8_depthwise,
                              .round = vnni::int8_round,
                              .range = vnni::int8_range,
@@ -156,6 +159,30 @@ void run_int8(const Int8Job& job, PointAt point, uint8_t* scratch, Workers& work
       job.engine->block(args);
       args.scratch_ready = true;
     }
+  });
+}
+
+void run_int8_lines(const Int8LinesJob& job, Workers& workers) {
+  constexpr int64_t kBlock = 32, kBlocksMost = 8;
+  const PackedInt8& w = *job.weights;
+  const int64_t blocks = (job.image.positions + kBlock - 1) / kBlock;
+  int64_t parts = (blocks + kBlocksMost - 1) / kBlocksMost;  // of an image
+  int64_t group = std::clamp<int64_t>(kGroupBytes / (kInt8PanelColumns * w.depth), 1, w.panels());
+  const auto chunks = [&] { return job.images * parts * ((w.panels() + group - 1) / group); };
+  const int64_t wanted = workers.threads() > 1 ? 4 * workers.threads() : 1;
+  while (group > 1 && chunks() < wanted) group = (group + 1) / 2;
+  while (parts < blocks && chunks() < wanted) parts = std::min(blocks, parts * 2);
+  const int64_t each = (blocks + parts - 1) / parts * kBlock;
+  parts = (job.image.positions + each - 1) / each;
+  workers.run(chunks(), [&](int64_t chunk, int) {
+    const int64_t part = chunk % parts, image = chunk / parts % job.images, panel = chunk / parts / job.images * group;
+    Int8LinesArgs args = job.image;
+    args.base += image * job.image_stride;
+    args.first = part * each, args.end = std::min(args.first + each, args.positions);
+    args.weights = w.panel(panel), args.depth = w.depth, args.panels = std::min(group, w.panels() - panel);
+    args.columns = std::min(w.n - panel * kInt8PanelColumns, args.panels * kInt8PanelColumns);
+    args.finish = advanced(job.finish, image * job.results, panel * kInt8PanelColumns);
+    job.engine->lines(args);
   });
 }
 

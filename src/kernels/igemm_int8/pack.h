@@ -17,6 +17,7 @@ namespace bolide {
 struct Int8Engine {
   std::string_view isa;
   void (*block)(const Int8BlockArgs&);
+  void (*lines)(const Int8LinesArgs&);  // null: it has none
   void (*depthwise)(const Int8DepthwiseArgs&);
   void (*round)(const Int8RoundArgs&);
   void (*range)(const float* x, int64_t count, float* least, float* most);
@@ -67,6 +68,18 @@ struct Int8Job {
 // scratch: of scratch_bytes(workers.threads()), 64-byte aligned.
 void run_int8(const Int8Job& job, PointAt point, uint8_t* scratch, Workers& workers);
 void run_int8_depthwise(const Int8Job& job, PointAt point, uint8_t* scratch, Workers& workers);
+
+// A product whose rows lie as Int8LinesArgs has it, one image after the other. `depth` of the weights is that of the
+// taps.
+struct Int8LinesJob {
+  const Int8Engine* engine = nullptr;
+  const PackedInt8* weights = nullptr;
+  Int8LinesArgs image;  // the first: base to positions
+  int64_t images = 1, image_stride = 0;
+  int64_t results = 0;  // of an image: rows of the output
+  Int8Finish finish;
+};
+void run_int8_lines(const Int8LinesJob& job, Workers& workers);
 
 // `finish` of rows from `row` and columns from `column` on.
 Int8Finish advanced(const Int8Finish& finish, int64_t row, int64_t column);

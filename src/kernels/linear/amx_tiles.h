@@ -32,6 +32,8 @@ struct alignas(64) TileConfig {
 #define BOLIDE_TILE_DOT_S8U8(c, a, b) asm volatile("tdpbsud %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::: "memory")
 // c += a (rows of uint8) times b (quads along K of int8).
 #define BOLIDE_TILE_DOT_U8S8(c, a, b) asm volatile("tdpbusd %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::: "memory")
+// c += a (rows of int8) times b (quads along K of int8).
+#define BOLIDE_TILE_DOT_S8S8(c, a, b) asm volatile("tdpbssd %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::: "memory")
 // c += a (rows of bf16) times b (pairs along K of bf16).
 #define BOLIDE_TILE_DOT_BF16(c, a, b) asm volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::: "memory")
 #endif
