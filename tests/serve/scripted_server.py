@@ -28,7 +28,6 @@ PAGE = pathlib.Path(__file__).resolve().parents[2] / "src" / "server" / "playgro
 MODELS = ["scripted", "plain", "bare"]
 KV_USAGE, WAITING = 0.375, 2
 RETRY_AFTER = 7
-# A stop string, an invalid value and others like them are Bolide's own tests' business; here errors have one text.
 ERROR_TEXT = "too many requests wait: <b>32</b> of 32"
 TOP = 5
 
@@ -184,6 +183,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.event({"error": {"message": "the engine has failed", "type": "server_error", "param": None, "code": "internal"}}, rng)
             return True
         if word == "cut":
+            time.sleep(0.2)  # browsers forget what came together with the end
             return False
         send({}, reason="stop")
         self.event({**head, "choices": [], "usage": {"prompt_tokens": 11, "completion_tokens": count, "total_tokens": 11 + count,
