@@ -155,7 +155,10 @@ class Test:
         assert "%" in first and "(chosen)" in first, first
         assert self.page.run("document.activeElement.getAttribute('aria-describedby')") == "tip"
         rows = self.page.run("document.querySelectorAll('#tip table:first-child tr').length")
-        assert rows >= 5, f"{rows} alternatives"
+        if self.page.run("document.querySelector('#log article:last-child .note').textContent").startswith("the server does not tell"):
+            self.expected_errors += 1  # it refused top_logprobs, and answered without
+        else:
+            assert rows >= 5, f"{rows} alternatives"
         self.page.press("ArrowRight")
         second = self.page.run("[...document.querySelectorAll('#log .token')].indexOf(document.activeElement)")
         assert second == 1, second
