@@ -312,5 +312,68 @@ TEST(Array, AskingForAnotherTypeEndsTheProgram) {
   EXPECT_DEATH((void)copy.mutate<float>(), "read only");
 }
 
+// Inputs and outputs that stay where the network runs: on a GPU nothing of them is copied to the host between runs, on
+// the CPU they are the arrays themselves.
+void check_staying(const std::string& path, NetworkOptions options, bool on_gpu) {
+  const auto network = Network::open(path, options);
+  ASSERT_TRUE(network) << network.status().message;
+  auto session = network->session(), other = network->session();
+  ASSERT_TRUE(session && other);
+  std::vector<float> a(6), b(6);
+  for (size_t i = 0; i < a.size(); ++i) a[i] = static_cast<float>(i), b[i] = 0.5f * static_cast<float>(i) - 1;
+  const auto there = session->to_device(Array::view<float>(b, {2, 3}));
+  ASSERT_TRUE(there) << there.status().message;
+  EXPECT_EQ(there->on_device(), on_gpu);
+  Array sum = Array::view<float>(a, {2, 3});
+  for (int run = 1; run <= 5; ++run) {  // from the third on what was captured
+    auto& with = run % 2 == 0 ? *other : *session;
+    auto outputs = with.run({{"a", sum}, {"b", *there}}, {{"sum", Array::left_on_device()}});
+    ASSERT_TRUE(outputs) << outputs.status().message;
+    ASSERT_EQ((*outputs)[0].name, "sum");
+    sum = (*outputs)[0].array;
+    EXPECT_EQ(sum.on_device(), on_gpu);
+    EXPECT_EQ(sum.dims(), (std::vector<int64_t>{2, 3}));
+    const auto host = session->to_host(sum);
+    ASSERT_TRUE(host) << host.status().message;
+    for (size_t i = 0; i < a.size(); ++i)
+      EXPECT_FLOAT_EQ(host->as<float>()[i], a[i] + static_cast<float>(run) * b[i]) << run;
+  }
+  if (!on_gpu) return;
+  const auto on_cpu = Network::open(path, {.threads = 1, .operators = options.operators});
+  ASSERT_TRUE(on_cpu);
+  const auto refused = on_cpu->run({{"a", sum}, {"b", sum}});
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.status().message.find("input a"), std::string::npos) << refused.status().message;
+}
+
+TEST_F(NetworkTest, ArraysThatStay) {
+  options_.operators[0].run = [](OperatorCall& call) {
+    const auto from = call.input(0).as<float>();
+    auto made = call.output(0, ElementType::kF32, call.input(0).dims());
+    if (!made) return made.status();
+    std::copy(from.begin(), from.end(), made->mutate<float>().begin());
+    return Status{};
+  };
+  check_staying(path_, options_, false);
+  options_.device = "cuda";
+  options_.tuning_cache = testing::TempDir() + "network_test_tuning.json";
+  if (const auto network = Network::open(path_, options_);
+      !network && network.status().code == StatusCode::kUnavailable)
+    GTEST_SKIP() << network.status().message;
+  check_staying(path_, options_, true);
+}
+
+TEST_F(NetworkTest, DeviceAndDtypeAreChecked) {
+  options_.device = "tpu";
+  EXPECT_EQ(Network::open(path_, options_).status().code, StatusCode::kInvalid);
+  options_.device = "cpu";
+  for (const char* dtype : {"f16", "tf32", "int8", "f8"}) {
+    options_.dtype = dtype;
+    EXPECT_EQ(Network::open(path_, options_).status().code, StatusCode::kInvalid) << dtype;
+  }
+  options_.dtype = "bf16";
+  EXPECT_TRUE(Network::open(path_, options_));
+}
+
 }  // namespace
 }  // namespace bolide
