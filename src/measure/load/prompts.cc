@@ -4,7 +4,6 @@
 
 #include <array>
 #include <nlohmann/json.hpp>
-#include <random>
 
 #include "base/file.h"
 
@@ -22,7 +21,24 @@ constexpr std::array<std::string_view, 64> kWords = {
     "side",  "kind",   "head",   "house",   "service", "friend",  "father",   "power",   "hour",       "game",
     "line",  "end",    "member", "law"};
 
-void append_words(std::string& text, int32_t count, std::mt19937_64& random) {
+// SplitMix64 (Steele, Lea & Flood 2014): nothing to set up, as a prompt is made between two tokens of others.
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed) {}
+  uint64_t operator()() {
+    uint64_t x = state_ += 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+  }
+
+ private:
+  uint64_t state_;
+};
+
+void append_words(std::string& text, int32_t count, Random& random) {
+  constexpr size_t kWordBytes = 8;  // with its space, or about
+  text.reserve(text.size() + kWordBytes * static_cast<size_t>(count));
   for (int32_t i = 0; i < count; ++i) {
     if (!text.empty()) text += ' ';
     text += kWords[random() % kWords.size()];
@@ -83,11 +99,9 @@ void Prompts::fill(int64_t index, RequestFields* fields) const {
   fields->messages_json.clear();
   fields->prompt.clear();
   fields->output_tokens = options_.output_tokens;
-  std::mt19937_64 shared(options_.seed);
+  Random shared(options_.seed);
   append_words(fields->prompt, options_.shared_words, shared);
-  std::seed_seq seeds{static_cast<uint32_t>(options_.seed), static_cast<uint32_t>(options_.seed >> 32),
-                      static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32)};
-  std::mt19937_64 random(seeds);
+  Random random(shared() ^ (static_cast<uint64_t>(index) << 20));
   append_words(fields->prompt, options_.prompt_words, random);
 }
 

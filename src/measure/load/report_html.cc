@@ -162,6 +162,7 @@ std::string plots_across(std::span<const Summary> points) {
     for (const Summary& point : points)
       if ((point.*which).samples > 0)
         out.points.emplace_back(point.output_tokens_per_s, (point.*which).percentiles[percentile].value * 1e3);
+    std::sort(out.points.begin(), out.points.end());
     latency.add(std::move(out));
   };
   curve("first token P50", "a", &Summary::ttft, 0);
@@ -173,6 +174,7 @@ std::string plots_across(std::span<const Summary> points) {
       middle.points.emplace_back(point.output_tokens_per_s, point.gap.percentiles[0].value * 1e3);
       tail.points.emplace_back(point.output_tokens_per_s, point.gap.percentiles[3].value * 1e3);
     }
+  for (Curve* each : {&middle, &tail}) std::sort(each->points.begin(), each->points.end());
   tokens.add(std::move(middle));
   tokens.add(std::move(tail));
   return "<div class=\"plots\">" + latency.svg() + tokens.svg() + "</div>\n";

@@ -92,8 +92,10 @@ void judge_generator(const RunLog& log, const LoadPlan& plan, Summary* out) {
   if (log.end_s > 0) out->processor_share = log.processor_s / log.end_s;
   if (log.events > 0) out->processor_us_per_event = 1e6 * log.processor_s / static_cast<double>(log.events);
   if (log.issue_end_s > 0) out->sent_per_s = static_cast<double>(log.requests.size()) / log.issue_end_s;
-  const double bound = std::max(kLateSeconds, 0.01 * out->ttft.percentiles[0].value);
+  // Users of a closed loop whose answers end together are served one behind the other: that is no rate that was missed.
   const bool open_loop = !plan.arrivals_s.empty();
+  const double share = open_loop ? 0.01 : 0.1;
+  const double bound = std::max(kLateSeconds, share * out->ttft.percentiles[0].value);
   if (open_loop && !log.interrupted && log.requests.size() < plan.arrivals_s.size())
     out->kept_plan_reason = "not every request could be sent";
   else if (out->late_p99_s > bound)
