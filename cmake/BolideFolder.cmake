@@ -1,7 +1,7 @@
 # bolide_folder(NAME LINK libraries...): src/NAME becomes the static library bolide_NAME.
 # Every *.cc below it is compiled in; *_test.cc files become the test program bolide_NAME_test, *_fuzz.cc files one fuzz
 # target each. A file's suffix picks its instruction set:
-#   _avx2  _avx512  _vnni  _avx512bf16  _amx
+#   _avx2  _avx512  _vnni  _avx512bf16  _amx  (and amx_emulation_test, which is VNNI's)
 # *.cu, *_cuda.cc and what lies in a folder cuda/ is compiled in builds with CUDA, *cuda_absent.cc in those without;
 # *_sm90.cu for sm_90a alone, other .cu files for every GPU of BOLIDE_CUDA_ARCHS.
 set(BOLIDE_ISA_avx2 -mavx2 -mfma -mf16c -mbmi -mbmi2)
@@ -60,6 +60,12 @@ function(bolide_folder name)
       set_source_files_properties(${files} PROPERTIES COMPILE_OPTIONS "${BOLIDE_ISA_${isa}}")
     endif()
   endforeach()
+
+  set(emulations ${tests})
+  list(FILTER emulations INCLUDE REGEX "amx_emulation_test\\.cc$")
+  if(emulations)
+    set_source_files_properties(${emulations} PROPERTIES COMPILE_OPTIONS "${BOLIDE_ISA_vnni}")
+  endif()
 
   # Sanitizers make compiling twice as long where it optimises: only what computes is worth it.
   set(optimise "")

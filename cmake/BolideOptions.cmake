@@ -29,6 +29,9 @@ set(flags -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wno-missing-field-initializ
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   # GCC 12 warns of overlapping copies inside its own std::string operator+ (GCC PR 105651).
   list(APPEND flags -Wno-restrict)
+else()
+  # Clang warns of what GCC 12's std::stable_sort itself uses.
+  list(APPEND flags -Wno-deprecated-declarations)
 endif()
 if(BOLIDE_WARNINGS_AS_ERRORS)
   list(APPEND flags -Werror)
@@ -52,11 +55,14 @@ find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 find_package(nlohmann_json 3.9 REQUIRED)
 find_package(CLI11 REQUIRED)
+find_package(Boost 1.74 REQUIRED)  # headers of Asio and Beast
+find_package(OpenSSL 3.0 REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
 pkg_check_modules(EDIT REQUIRED IMPORTED_TARGET libedit)
 pkg_check_modules(LZMA REQUIRED IMPORTED_TARGET liblzma)
+pkg_check_modules(PROMETHEUS REQUIRED IMPORTED_TARGET prometheus-cpp-core)
 pkg_check_modules(ZLIB REQUIRED IMPORTED_TARGET zlib)
 find_path(BOLIDE_STB stb/stb_image.h REQUIRED)  # Debian: libstb-dev; a header in the system's include path
 if(BOLIDE_BUILD_TESTS)

@@ -69,7 +69,10 @@ module:liblzma liblzma-dev
 module:zlib zlib1g-dev
 file:/usr/include/stb/stb_image.h libstb-dev
 module:CLI11 libcli11-dev
-module:libedit libedit-dev" ;;
+module:libedit libedit-dev
+file:/usr/include/boost/beast.hpp libboost-dev
+module:libssl libssl-dev
+module:prometheus-cpp-core prometheus-cpp-dev" ;;
     model) echo "command:python3 python3
 pip:pip python3-pip
 file:/etc/ssl/certs/ca-certificates.crt ca-certificates" ;;

@@ -46,7 +46,7 @@ esac
 cmake --build --preset release --target bolide_version >/dev/null  # the one file that is generated
 
 # A changed header is checked through the source file of its name, or else one that includes it. What the build does not
-# compile is left out, and what clang cannot: files that choose their instruction set by GCC's pragma.
+# compile is left out.
 units=$(printf '%s\n' "$files" | while read -r file; do
   case $file in
     *.h)
@@ -55,7 +55,7 @@ units=$(printf '%s\n' "$files" | while read -r file; do
       ;;
     *) unit=$file ;;
   esac
-  if [ -n "$unit" ] && grep -qF "/$unit\"" build/release/compile_commands.json && ! grep -q '^#pragma GCC target' "$unit"; then
+  if [ -n "$unit" ] && grep -qF "/$unit\"" build/release/compile_commands.json; then
     echo "$unit"
   fi
 done | sort -u)

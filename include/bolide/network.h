@@ -81,7 +81,8 @@ constexpr ElementType element_type_of() {
   return ElementType::kNone;
 }
 
-// A contiguous, row-major array in host memory.
+// A contiguous, row-major array in host memory, or on a GPU: those come from Session::to_device, and from run for
+// outputs that are left there.
 class Array {
  public:
   Array() = default;  // none: type kNone
@@ -105,14 +106,19 @@ class Array {
   }
   static Array memory(ElementType type, void* data, size_t elements, std::shared_ptr<void> owner = nullptr);
 
+  // Among the memories of a run: the output stays on the network's GPU and comes back as an array there. Where the
+  // network runs on the CPU, and for outputs that its CPU makes, one in host memory.
+  static Array left_on_device();
+
   explicit operator bool() const { return type_ != ElementType::kNone; }
   ElementType type() const { return type_; }
   const std::vector<int64_t>& dims() const { return dims_; }
-  size_t size() const { return size_; }  // elements
-  const void* data() const { return data_; }
+  size_t size() const { return size_; }             // elements
+  const void* data() const { return data_; }        // of the GPU's memory where on_device()
+  bool on_device() const { return is_on_device_; }  // Session::to_host copies it
 
-  // The elements. T's type is the array's, or it is an unsigned integer of as many bytes, which sees the bits; another
-  // one ends the program.
+  // The elements, which are in host memory. T's type is the array's, or it is an unsigned integer of as many bytes,
+  // which sees the bits; another one ends the program.
   template <class T>
   std::span<const T> as() const {
     check_type(element_type_of<T>(), sizeof(T));
@@ -136,7 +142,7 @@ class Array {
   std::vector<int64_t> dims_;
   size_t size_ = 0;
   ElementType type_ = ElementType::kNone;
-  bool writable_ = false;
+  bool writable_ = false, is_on_device_ = false, is_left_ = false;
 };
 
 struct NamedArray {
@@ -188,6 +194,16 @@ struct UserOperator {
 };
 
 struct NetworkOptions {
+  // "cpu"; "cuda" or "cuda:N": a GPU, kUnavailable where there is none that can be used; "auto": the first GPU, or else
+  // the CPU. Operators that a GPU has no kernels for run on the CPU.
+  std::string device = "cpu";
+  // What products of f32 are computed in: "auto" and "f32": f32. "bf16"; on a GPU also "f16" (both keep all values of
+  // f32 so between operators there) and "tf32" (f32 whose products round what they multiply to 10 bits).
+  std::string dtype = "auto";
+  std::filesystem::path cuda_libraries;  // where cuBLASLt is looked for first; empty: nowhere special
+  // Keeps which kernels were fastest on a GPU, so that the next process need not measure. Empty: a file in the user's
+  // cache folder.
+  std::filesystem::path tuning_cache;
   int threads = 0;  // of each session, unless it says otherwise; 0: the cores this process's control group may use
   std::vector<UserOperator> operators;
   // Bytes that values between nodes may take in each session; what is larger is refused (kOutOfMemory). 0: what the
@@ -203,11 +219,21 @@ class Session {
   ~Session();
 
   // Inputs in any order, each of the network's once. Outputs in the order of Network::outputs(): those named in
-  // `memories` lie in the caller's memory, the others in the session's, which an array keeps as long as it lives. An
+  // `memories` lie in the caller's memory, the others in the session's, which an array keeps as long as it lives. The
+  // memory of a decoder's present keys or values may be that of the past ones it is given, where GroupQueryAttention
+  // makes one of the other and the past has room for all tokens: the new rows alone are written, in place. An
   // output that is a sequence gives "name.0", "name.1" ...; one that is an empty optional gives none.
   // kInvalid names the input or output and says what was expected; kNotFound: a name that the network does not have.
   // Whatever failed, the session can run again; memories' contents are arbitrary then.
+  //
+  // On a GPU, inputs may be arrays that are there already, of any session of networks on the same GPU: nothing is
+  // copied through the host.
   Expected<NamedArrays> run(const NamedArrays& inputs, const NamedArrays& memories = {});
+
+  // The array on the network's GPU; where the network runs on the CPU, the array itself. It keeps the network.
+  Expected<Array> to_device(const Array& array);
+  // The array in host memory, which may be the array itself.
+  Expected<Array> to_host(const Array& array);
 
  private:
   friend class Network;

@@ -57,7 +57,14 @@ Array Array::memory(ElementType type, void* data, size_t elements, std::shared_p
   return ArrayAccess::make(std::move(owner), data, {static_cast<int64_t>(elements)}, elements, type, true);
 }
 
+Array Array::left_on_device() {
+  Array array;
+  array.is_left_ = true;
+  return array;
+}
+
 void Array::check_type(ElementType asked, size_t bytes) const {
+  BOLIDE_CHECK(!is_on_device_, "an array on a device was asked for its elements");
   const bool is_bits = bytes == element_bytes(type_) && (asked == ElementType::kU8 || asked == ElementType::kU16 ||
                                                          asked == ElementType::kU32 || asked == ElementType::kU64);
   BOLIDE_CHECK(asked == type_ || is_bits, "an array of {} was asked for {}", to_string(type_), to_string(asked));
@@ -67,6 +74,7 @@ void Array::check_writable() const { BOLIDE_CHECK(writable_, "an array that is r
 
 Result<Tensor> to_tensor(const Array& array) {
   if (!array) return error(Code::kInvalid, "an array of no type");
+  if (array.on_device()) return error(Code::kInvalid, "an array on a GPU: Session::to_host copies it from there");
   if (array.dims().size() > kRankMax)
     return error(Code::kUnsupported, fmt::format("{} dims, at most {} can be", array.dims().size(), kRankMax));
   uint64_t elements = 1;

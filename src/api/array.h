@@ -17,6 +17,8 @@ struct ArrayAccess {
                     ElementType type, bool writable);
   static const std::shared_ptr<const void>& owner(const Array& array) { return array.owner_; }
   static bool is_writable(const Array& array) { return array.writable_; }
+  static bool is_left(const Array& array) { return array.is_left_; }
+  static void mark_on_device(Array& array) { array.is_on_device_ = true; }
   // True if nobody but the caller keeps the elements, or they may change.
   static bool is_callers(const Array& array) { return array.owner_ == nullptr || array.writable_; }
 };
@@ -24,8 +26,8 @@ struct ArrayAccess {
 DType to_dtype(ElementType type);
 ElementType to_element_type(DType dtype);  // every one has one
 
-// kInvalid: the array is none, or its dims do not go with its elements; kUnsupported: too many dims. Shares the
-// elements, texts apart.
+// kInvalid: the array is none, or on a device, or its dims do not go with its elements; kUnsupported: too many dims.
+// Shares the elements, texts apart.
 Result<Tensor> to_tensor(const Array& array);
 // Shares the elements.
 Array to_array(const Tensor& tensor, bool writable = false);

@@ -10,6 +10,7 @@
 #include "api/array.h"
 #include "api/convert.h"
 #include "api/user_operator.h"
+#include "app/model_flags.h"
 #include "app/network.h"
 
 namespace bolide {
@@ -19,14 +20,42 @@ namespace {
 struct Range {
   const std::byte* begin = nullptr;
   size_t bytes = 0;
+  size_t input = SIZE_MAX;  // whose elements these are
   bool overlaps(const Range& other) const {
     return bytes > 0 && other.bytes > 0 && begin < other.begin + other.bytes && other.begin < begin + bytes;
   }
+  bool is(const Range& other) const { return begin == other.begin && bytes == other.bytes; }
 };
 
 Range range_of(const Array& array) {
   const size_t bytes = array.type() == ElementType::kString ? sizeof(std::string) : element_bytes(array.type());
-  return {static_cast<const std::byte*>(array.data()), array.size() * bytes};
+  return {.begin = static_cast<const std::byte*>(array.data()), .bytes = array.size() * bytes};
+}
+
+// What an array on a GPU keeps: the memory belongs to the model's device.
+struct OnDevice {
+  std::shared_ptr<const NetworkModel> model;
+  DeviceTensor tensor;  // goes first
+};
+
+Array to_array(std::shared_ptr<const NetworkModel> model, DeviceTensor tensor) {
+  const auto dims = tensor.shape.span();
+  const std::vector<int64_t> copied(dims.begin(), dims.end());
+  const auto size = static_cast<size_t>(tensor.elements());
+  const ElementType type = to_element_type(tensor.dtype);
+  const void* data = tensor.data();
+  auto owner = std::make_shared<const OnDevice>(OnDevice{std::move(model), std::move(tensor)});
+  Array array = ArrayAccess::make(std::move(owner), data, copied, size, type, false);
+  ArrayAccess::mark_on_device(array);
+  return array;
+}
+
+// Of an array that is on a device.
+Result<const DeviceTensor*> tensor_on(const NetworkModel& model, const Array& array) {
+  const auto& there = *static_cast<const OnDevice*>(ArrayAccess::owner(array).get());
+  if (model.gpu() == nullptr || model.gpu()->info().id.index != there.model->gpu()->info().id.index)
+    return error(Code::kInvalid, "the array is on another device than the network: Session::to_host copies it");
+  return &there.tensor;
 }
 
 Port to_port(const OnnxProgram::Port& from) {
@@ -54,25 +83,39 @@ class Run {
   Run(const std::vector<Port>& inputs, const std::vector<Port>& outputs) : inputs_(inputs), outputs_(outputs) {}
 
   Result<NamedArrays> run(NetworkSession& session, const NamedArrays& inputs, const NamedArrays& memories) {
-    BOLIDE_TRY(std::vector<AnyValue> values, take_inputs(inputs));
-    BOLIDE_TRY(const std::vector<OutputMemory> wanted, take_memories(memories));
-    BOLIDE_TRY(const std::vector<AnyValue> results, session.run(std::move(values), nullptr, wanted));
+    BOLIDE_TRY(std::vector<AnyValue> values, take_inputs(*session.shared_model(), inputs));
+    BOLIDE_TRY(const std::vector<OutputMemory> wanted, take_memories(memories, *session.shared_model()));
+    const bool with_arrays = uses_arrays_ && session.shared_model()->gpu() != nullptr;
+    BOLIDE_TRY(const std::vector<AnyValue> results,
+               session.run(std::move(values), nullptr, wanted, with_arrays ? &arrays_ : nullptr));
     NamedArrays arrays;
     for (size_t i = 0; i < results.size(); ++i)
-      BOLIDE_TRY(give(i, results[i], session.pool(), arrays).context(fmt::format("output {}", outputs_[i].name)));
+      if (i < arrays_.outputs.size() && arrays_.outputs[i])
+        arrays.push_back({outputs_[i].name, to_array(session.shared_model(), std::move(arrays_.outputs[i]))});
+      else
+        BOLIDE_TRY(give(i, results[i], session.pool(), arrays).context(fmt::format("output {}", outputs_[i].name)));
     return arrays;
   }
 
  private:
-  Result<std::vector<AnyValue>> take_inputs(const NamedArrays& given) {
+  Result<std::vector<AnyValue>> take_inputs(const NetworkModel& model, const NamedArrays& given) {
     std::vector<AnyValue> values(inputs_.size());
+    arrays_.inputs.resize(inputs_.size());
     for (const NamedArray& input : given) {
       BOLIDE_TRY(const size_t place, place_of(inputs_, input.name, "input"));
       if (values[place].has_value()) return error(Code::kInvalid, fmt::format("input {} is given twice", input.name));
+      if (input.array.on_device()) {
+        auto there = tensor_on(model, input.array).context(fmt::format("input {}", input.name));
+        if (!there) return std::move(there).error();
+        arrays_.inputs[place] = **there, uses_arrays_ = true;
+        values[place] = Tensor::over({}, nullptr, (*there)->dtype, (*there)->shape);
+        continue;
+      }
       auto tensor = to_tensor(input.array).context(fmt::format("input {}", input.name));
       if (!tensor) return std::move(tensor).error();
       values[place] = *std::move(tensor);
-      if (ArrayAccess::is_callers(input.array)) callers_.push_back(range_of(input.array));
+      if (ArrayAccess::is_callers(input.array))
+        callers_.push_back(range_of(input.array)), callers_.back().input = place;
     }
     for (size_t i = 0; i < values.size(); ++i)
       if (!values[i].has_value() && !inputs_[i].text.starts_with("optional"))
@@ -80,15 +123,20 @@ class Run {
     return values;
   }
 
-  Result<std::vector<OutputMemory>> take_memories(const NamedArrays& given) {
+  Result<std::vector<OutputMemory>> take_memories(const NamedArrays& given, const NetworkModel& model) {
     std::vector<OutputMemory> wanted(given.empty() ? 0 : outputs_.size());
     memories_.resize(outputs_.size());
+    arrays_.stays.assign(outputs_.size(), false);
     for (const NamedArray& memory : given) {
       BOLIDE_TRY(const size_t place, place_of(outputs_, memory.name, "output"));
       const auto refuse = [&](std::string_view what) {
         return error(Code::kInvalid, fmt::format("memory for output {} {}", memory.name, what));
       };
-      if (memories_[place]) return refuse("is given twice");
+      if (memories_[place] || arrays_.stays[place]) return refuse("is given twice");
+      if (ArrayAccess::is_left(memory.array)) {
+        arrays_.stays[place] = uses_arrays_ = true;
+        continue;
+      }
       if (!ArrayAccess::is_writable(memory.array))
         return refuse("is read only: Array::memory makes what can be written");
       if (auto fine = to_tensor(memory.array); !fine) return refuse(fine.error().text);
@@ -96,8 +144,10 @@ class Run {
       if (port.type != ElementType::kNone && port.type != memory.array.type())
         return refuse(fmt::format("is of {}, expected {}", to_string(memory.array.type()), port.text));
       const Range range = range_of(memory.array);
+      const auto grown = model.grown_input(place);
       for (const Range& other : callers_)
-        if (range.overlaps(other)) return refuse("overlaps an input or other memory");
+        if (range.overlaps(other) && !(grown && other.input == *grown && range.is(other)))
+          return refuse("overlaps an input or other memory");
       callers_.push_back(range);
       memories_[place] = memory.array;
       if (memory.array.type() != ElementType::kString)
@@ -130,7 +180,7 @@ class Run {
 
   // In the session's memory, or the model's: never the caller's.
   Result<Array> keep(const Tensor& tensor, TensorPool& pool) const {
-    const Range range{tensor.data(), tensor.is_string() ? 0 : tensor.bytes()};
+    const Range range{.begin = tensor.data(), .bytes = tensor.is_string() ? 0 : tensor.bytes()};
     if (std::none_of(callers_.begin(), callers_.end(), [&](const Range& other) { return range.overlaps(other); }))
       return to_array(tensor);
     BOLIDE_TRY(Tensor copy, Tensor::make(tensor.dtype(), tensor.shape(), pool));
@@ -159,6 +209,8 @@ class Run {
   const std::vector<Port>& outputs_;
   std::vector<Range> callers_;   // inputs of the caller's, and memories
   std::vector<Array> memories_;  // by output; none: in the session's memory
+  DeviceArrays arrays_;
+  bool uses_arrays_ = false;
 };
 
 }  // namespace
@@ -204,6 +256,26 @@ Expected<NamedArrays> Session::run(const NamedArrays& inputs, const NamedArrays&
   return to_expected(Run(impl_->network->inputs, impl_->network->outputs).run(impl_->session, inputs, memories));
 }
 
+Expected<Array> Session::to_device(const Array& array) {
+  if (array.on_device() || impl_->session.shared_model()->gpu() == nullptr) return array;
+  const auto copied = [&]() -> Result<Array> {
+    BOLIDE_TRY(const Tensor tensor, to_tensor(array));
+    BOLIDE_TRY(DeviceTensor there, impl_->session.to_device(tensor));
+    return to_array(impl_->session.shared_model(), std::move(there));
+  };
+  return to_expected(copied());
+}
+
+Expected<Array> Session::to_host(const Array& array) {
+  if (!array.on_device()) return array;
+  const auto copied = [&]() -> Result<Array> {
+    BOLIDE_TRY(const DeviceTensor* there, tensor_on(*impl_->session.shared_model(), array));
+    BOLIDE_TRY(const Tensor tensor, impl_->session.to_host(*there));
+    return to_array(tensor);
+  };
+  return to_expected(copied());
+}
+
 Network::Network(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Expected<Network> Network::open(const std::filesystem::path& path, const NetworkOptions& options) {
@@ -212,8 +284,13 @@ Expected<Network> Network::open(const std::filesystem::path& path, const Network
     auto impl = std::make_shared<Impl>();
     impl->threads = options.threads;
     BOLIDE_TRY(impl->operators, UserOperators::make(options.operators));
-    BOLIDE_TRY(impl->model,
-               NetworkModel::open(path, {.memory_limit = options.memory_limit, .added = impl->operators.rows()}));
+    ModelConfigFlags flags;
+    flags.device = options.device, flags.dtype = options.dtype.empty() ? "auto" : options.dtype;
+    flags.cuda_libs = options.cuda_libraries, flags.tuning_cache = options.tuning_cache;
+    BOLIDE_TRY(NetworkSettings settings, to_network_settings(flags));
+    settings.threads = options.threads;
+    settings.memory_limit = options.memory_limit, settings.added = impl->operators.rows();
+    BOLIDE_TRY(impl->model, NetworkModel::open(path, settings));
     for (const auto& port : impl->model->inputs()) impl->inputs.push_back(to_port(port));
     for (const auto& port : impl->model->outputs()) impl->outputs.push_back(to_port(port));
     return impl;

@@ -12,6 +12,14 @@
 namespace bolide {
 namespace {
 
+std::vector<float> normal_numbers(size_t n, unsigned seed) {
+  std::mt19937 engine(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(n);
+  for (float& value : values) value = normal(engine);
+  return values;
+}
+
 // sum = a + b, same = a, scaled = sum * factor by an operator of the tests' own.
 class NetworkTest : public ::testing::Test {
  protected:
@@ -42,14 +50,6 @@ class NetworkTest : public ::testing::Test {
     const auto to = made->mutate<float>();
     for (size_t i = 0; i < to.size(); ++i) to[i] = from[i] * call.number("factor").value_or(0);
     return {};
-  }
-
-  static std::vector<float> random(size_t n, unsigned seed) {
-    std::mt19937 engine(seed);
-    std::normal_distribution<float> normal;
-    std::vector<float> values(n);
-    for (float& value : values) value = normal(engine);
-    return values;
   }
 
   Network open() {
@@ -95,7 +95,8 @@ TEST_F(NetworkTest, TwoThreadsWithTheirSessionsAndTheSharedOnes) {
       auto session = network.session();
       for (unsigned i = 0; i < 50 && wrong[t].empty(); ++i) {
         const size_t rows = 1 + i % 5;
-        const auto a = random(rows * 3, i * 8 + static_cast<unsigned>(t)), b = random(rows * 3, i * 8 + 4);
+        const auto a = normal_numbers(rows * 3, i * 8 + static_cast<unsigned>(t)),
+                   b = normal_numbers(rows * 3, i * 8 + 4);
         const std::vector<int64_t> dims = {static_cast<int64_t>(rows), 3};
         const NamedArrays inputs = {{"b", Array::view<float>(b, dims)}, {"a", Array::view<float>(a, dims)}};
         const auto outputs = t % 2 == 0 ? session->run(inputs) : network.run(inputs);
@@ -114,8 +115,8 @@ TEST_F(NetworkTest, TwoThreadsWithTheirSessionsAndTheSharedOnes) {
 }
 
 TEST_F(NetworkTest, OutputsOutliveSessionAndNetworkAndNeverReferToInputs) {
-  auto a = random(6, 1);
-  const auto b = random(6, 2);
+  auto a = normal_numbers(6, 1);
+  const auto b = normal_numbers(6, 2);
   std::optional<NamedArrays> outputs;
   {
     const Network network = open();
@@ -129,7 +130,7 @@ TEST_F(NetworkTest, OutputsOutliveSessionAndNetworkAndNeverReferToInputs) {
 }
 
 TEST_F(NetworkTest, SharesTheCallersMemoryBothWays) {
-  const auto a = random(6, 3), b = random(6, 4);
+  const auto a = normal_numbers(6, 3), b = normal_numbers(6, 4);
   std::vector<float> sum(6), scaled(8, -1.0f), same(6);
   const void* made = nullptr;
   options_.operators = {{.domain = "example",
@@ -166,7 +167,7 @@ TEST_F(NetworkTest, SharesTheCallersMemoryBothWays) {
 
 TEST_F(NetworkTest, WhatIsAViewOfAnInputIsCopiedToMemory) {
   const Network network = open();
-  const auto a = random(6, 5), b = random(6, 6);
+  const auto a = normal_numbers(6, 5), b = normal_numbers(6, 6);
   std::vector<float> same(6);
   const auto outputs = network.run({{"a", Array::view<float>(a, kDims)}, {"b", Array::view<float>(b, kDims)}},
                                    {{"same", Array::memory<float>(same)}});
@@ -177,8 +178,8 @@ TEST_F(NetworkTest, WhatIsAViewOfAnInputIsCopiedToMemory) {
 TEST_F(NetworkTest, RefusesWhatDoesNotFitAndGoesOn) {
   const Network network = open();
   auto session = network.session();
-  auto a = random(6, 7);
-  const auto b = random(6, 8);
+  auto a = normal_numbers(6, 7);
+  const auto b = normal_numbers(6, 8);
   const std::vector<double> doubles(6);
   const NamedArray good_a = {"a", Array::view<float>(a, kDims)}, good_b = {"b", Array::view<float>(b, kDims)};
   const auto run = [&](const NamedArrays& inputs, const NamedArrays& memories = {}) {
@@ -234,7 +235,7 @@ TEST_F(NetworkTest, OperatorsAreCheckedWhenTheNetworkIsOpened) {
 
   const auto lazy = Network::open(path_, {.threads = 1, .operators = {{"example", "Scale", 1, nothing}}});
   ASSERT_TRUE(lazy) << lazy.status().message;
-  const auto a = random(6, 9);
+  const auto a = normal_numbers(6, 9);
   expect_refused(lazy->run({{"a", Array::view<float>(a, kDims)}, {"b", Array::view<float>(a, kDims)}}),
                  StatusCode::kInvalid, {"Scale", "output 0"});
 }
@@ -255,6 +256,53 @@ TEST(Network, TextsGoInAndOut) {
   EXPECT_EQ((*outputs)[0].array.as<std::string>()[0], "fireball");
 }
 
+TEST(Network, CachesGrowInPlace) {
+  const int64_t H = 4, G = 2, D = 8, room = 12;
+  const std::string path = testing::TempDir() + "network_test_cache.onnx";
+  const auto number = [](std::string_view name, int64_t value) {
+    return ProtoText().text(1, name).integer(3, value).integer(20, 2);
+  };
+  const auto rows = [](int64_t heads) { return std::vector<std::string>{"1", "1", std::to_string(heads * D)}; };
+  const std::vector<std::string> cache = {"1", std::to_string(G), "room", std::to_string(D)};
+  write_onnx(
+      path,
+      {onnx_node("GroupQueryAttention", {"q", "k", "v", "past_k", "past_v", "last", "total"},
+                 {"y", "present_k", "present_v"}, "com.microsoft",
+                 {number("num_heads", H), number("kv_num_heads", G)})},
+      {onnx_port("q", kOnnxFloat, rows(H)), onnx_port("k", kOnnxFloat, rows(G)), onnx_port("v", kOnnxFloat, rows(G)),
+       onnx_port("past_k", kOnnxFloat, cache), onnx_port("past_v", kOnnxFloat, cache),
+       onnx_port("last", kOnnxInt32, {"1"}), onnx_port("total", kOnnxInt32, {"1"})},
+      {onnx_port("y", kOnnxFloat, rows(H)), onnx_port("present_k", kOnnxFloat, cache),
+       onnx_port("present_v", kOnnxFloat, cache)});
+  const auto network = Network::open(path, {.threads = 1, .operators = {}});
+  ASSERT_TRUE(network) << network.status().message;
+  const std::vector<int64_t> dims = {1, G, room, D};
+  std::vector<float> k_room(static_cast<size_t>(G * room * D)), v_room(k_room);
+  std::vector<float> k_copy = k_room, v_copy = v_room;  // of the caches that are made anew at every step
+  for (int32_t step = 0; step < room; ++step) {
+    const auto q = normal_numbers(static_cast<size_t>(H * D), static_cast<unsigned>(3 * step));
+    const auto k = normal_numbers(static_cast<size_t>(G * D), static_cast<unsigned>(3 * step + 1));
+    const auto v = normal_numbers(static_cast<size_t>(G * D), static_cast<unsigned>(3 * step + 2));
+    const std::vector<int32_t> last = {step}, total = {step + 1};
+    const auto inputs = [&](const std::vector<float>& past_k, const std::vector<float>& past_v) {
+      return NamedArrays{{"q", Array::view<float>(q, {1, 1, H * D})},  {"k", Array::view<float>(k, {1, 1, G * D})},
+                         {"v", Array::view<float>(v, {1, 1, G * D})},  {"past_k", Array::view<float>(past_k, dims)},
+                         {"past_v", Array::view<float>(past_v, dims)}, {"last", Array::view<int32_t>(last, {1})},
+                         {"total", Array::view<int32_t>(total, {1})}};
+    };
+    const auto apart = network->run(inputs(k_copy, v_copy));
+    const auto in_place = network->run(inputs(k_room, v_room), {{"present_k", Array::memory<float>(k_room)},
+                                                                {"present_v", Array::memory<float>(v_room)}});
+    ASSERT_TRUE(apart) << apart.status().message;
+    ASSERT_TRUE(in_place) << in_place.status().message;
+    EXPECT_EQ((*in_place)[1].array.data(), k_room.data());
+    for (size_t i = 0; i < 3; ++i)
+      EXPECT_TRUE(std::ranges::equal((*apart)[i].array.as<float>(), (*in_place)[i].array.as<float>())) << step << i;
+    std::ranges::copy((*apart)[1].array.as<float>(), k_copy.begin());
+    std::ranges::copy((*apart)[2].array.as<float>(), v_copy.begin());
+  }
+}
+
 TEST(Array, AskingForAnotherTypeEndsTheProgram) {
   const std::vector<float> values = {1, 2};
   const Array array = Array::view<float>(values, {2});
@@ -262,6 +310,69 @@ TEST(Array, AskingForAnotherTypeEndsTheProgram) {
   EXPECT_DEATH((void)array.as<double>(), "f32 was asked for f64");
   Array copy = array;
   EXPECT_DEATH((void)copy.mutate<float>(), "read only");
+}
+
+// Inputs and outputs that stay where the network runs: on a GPU nothing of them is copied to the host between runs, on
+// the CPU they are the arrays themselves.
+void check_staying(const std::string& path, NetworkOptions options, bool on_gpu) {
+  const auto network = Network::open(path, options);
+  ASSERT_TRUE(network) << network.status().message;
+  auto session = network->session(), other = network->session();
+  ASSERT_TRUE(session && other);
+  std::vector<float> a(6), b(6);
+  for (size_t i = 0; i < a.size(); ++i) a[i] = static_cast<float>(i), b[i] = 0.5f * static_cast<float>(i) - 1;
+  const auto there = session->to_device(Array::view<float>(b, {2, 3}));
+  ASSERT_TRUE(there) << there.status().message;
+  EXPECT_EQ(there->on_device(), on_gpu);
+  Array sum = Array::view<float>(a, {2, 3});
+  for (int run = 1; run <= 5; ++run) {  // from the third on what was captured
+    auto& with = run % 2 == 0 ? *other : *session;
+    auto outputs = with.run({{"a", sum}, {"b", *there}}, {{"sum", Array::left_on_device()}});
+    ASSERT_TRUE(outputs) << outputs.status().message;
+    ASSERT_EQ((*outputs)[0].name, "sum");
+    sum = (*outputs)[0].array;
+    EXPECT_EQ(sum.on_device(), on_gpu);
+    EXPECT_EQ(sum.dims(), (std::vector<int64_t>{2, 3}));
+    const auto host = session->to_host(sum);
+    ASSERT_TRUE(host) << host.status().message;
+    for (size_t i = 0; i < a.size(); ++i)
+      EXPECT_FLOAT_EQ(host->as<float>()[i], a[i] + static_cast<float>(run) * b[i]) << run;
+  }
+  if (!on_gpu) return;
+  const auto on_cpu = Network::open(path, {.threads = 1, .operators = options.operators});
+  ASSERT_TRUE(on_cpu);
+  const auto refused = on_cpu->run({{"a", sum}, {"b", sum}});
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.status().message.find("input a"), std::string::npos) << refused.status().message;
+}
+
+TEST_F(NetworkTest, ArraysThatStay) {
+  options_.operators[0].run = [](OperatorCall& call) {
+    const auto from = call.input(0).as<float>();
+    auto made = call.output(0, ElementType::kF32, call.input(0).dims());
+    if (!made) return made.status();
+    std::copy(from.begin(), from.end(), made->mutate<float>().begin());
+    return Status{};
+  };
+  check_staying(path_, options_, false);
+  options_.device = "cuda";
+  options_.tuning_cache = testing::TempDir() + "network_test_tuning.json";
+  if (const auto network = Network::open(path_, options_);
+      !network && network.status().code == StatusCode::kUnavailable)
+    GTEST_SKIP() << network.status().message;
+  check_staying(path_, options_, true);
+}
+
+TEST_F(NetworkTest, DeviceAndDtypeAreChecked) {
+  options_.device = "tpu";
+  EXPECT_EQ(Network::open(path_, options_).status().code, StatusCode::kInvalid);
+  options_.device = "cpu";
+  for (const char* dtype : {"f16", "tf32", "int8", "f8"}) {
+    options_.dtype = dtype;
+    EXPECT_EQ(Network::open(path_, options_).status().code, StatusCode::kInvalid) << dtype;
+  }
+  options_.dtype = "bf16";
+  EXPECT_TRUE(Network::open(path_, options_));
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ class ProtoText {
   std::string bytes_;
 };
 
-enum OnnxElement : int64_t { kOnnxFloat = 1, kOnnxInt64 = 7, kOnnxString = 8 };
+enum OnnxElement : int64_t { kOnnxFloat = 1, kOnnxInt32 = 6, kOnnxInt64 = 7, kOnnxString = 8 };
 
 // Dims are numbers ("3") or symbols ("N").
 inline ProtoText onnx_port(std::string_view name, OnnxElement element, const std::vector<std::string>& dims) {
@@ -63,7 +63,7 @@ inline ProtoText onnx_node(std::string_view op, const std::vector<std::string>& 
   return node;
 }
 
-// Operator set 20 of ai.onnx, 1 of "example".
+// Operator set 20 of ai.onnx, 1 of "example" and of com.microsoft.
 inline void write_onnx(const std::string& path, const std::vector<ProtoText>& nodes,
                        const std::vector<ProtoText>& inputs, const std::vector<ProtoText>& outputs) {
   ProtoText graph;
@@ -75,7 +75,8 @@ inline void write_onnx(const std::string& path, const std::vector<ProtoText>& no
   model.integer(1, 9)
       .message(7, graph)
       .message(8, ProtoText().text(1, "").integer(2, 20))
-      .message(8, ProtoText().text(1, "example").integer(2, 1));
+      .message(8, ProtoText().text(1, "example").integer(2, 1))
+      .message(8, ProtoText().text(1, "com.microsoft").integer(2, 1));
   std::ofstream(path, std::ios::binary) << model.bytes();
 }
 

@@ -184,6 +184,9 @@ RunnerOptions runner_options_of(const ModelOptions& options, int64_t context_max
   runner.context =
       options.context > 0 ? options.context : static_cast<int32_t>(std::min(context_max, kDefaultContextMax));
   runner.sequences = options.sequences;
+  runner.cache_tokens = options.cache_tokens > 0
+                            ? options.cache_tokens
+                            : int64_t{runner.context} * std::clamp(options.cache_contexts, 0, options.sequences);
   // GPUs read all weights for a step: prompts go through in as few as may be.
   constexpr int32_t kTokensCpu = 512, kTokensGpu = 8192;
   const int64_t most = int64_t{runner.context} * options.sequences;

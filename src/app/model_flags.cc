@@ -37,8 +37,10 @@ Result<> set_device(std::string_view text, ModelOptions& options) {
 
 Result<ModelOptions> to_model_options(const ModelConfigFlags& flags) {
   ModelOptions options;
-  if (flags.dtype == "f16")
-    return error(Code::kInvalid, "--dtype f16 is for ONNX models on GPUs; language models take bf16, f32 or int8");
+  if (flags.dtype == "f16" || flags.dtype == "tf32")
+    return error(
+        Code::kInvalid,
+        fmt::format("--dtype {} is for ONNX models on GPUs; language models take bf16, f32 or int8", flags.dtype));
   if (flags.memory_limit != 0) return error(Code::kInvalid, "--memory-limit is for ONNX models");
   BOLIDE_TRY(set_device(flags.device, options));
   options.cuda.libraries = flags.cuda_libs;

@@ -41,8 +41,9 @@ inline constexpr Option<ModelConfigFlags> kModelOptions[] = {
      "use no instruction set above this one; empty: the best there is"},
     {"dtype",
      &ModelConfigFlags::dtype,
-     {.choices = "auto|f32|bf16|f16|int8"},
-     "arithmetic of matrix products; auto: what the weights are made for; f16: ONNX models on GPUs"},
+     {.choices = "auto|f32|tf32|bf16|f16|int8"},
+     "arithmetic of matrix products; auto: what the weights are made for; f16 and tf32 (f32 whose products are rounded "
+     "to 10 bits behind the point): ONNX models on GPUs"},
     {"kv_type",
      &ModelConfigFlags::kv_type,
      {.choices = "bf16|f32|fp8"},

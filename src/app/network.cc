@@ -6,8 +6,11 @@
 #include <chrono>
 #include <map>
 
+#include "app/model.h"
+#include "app/model_flags.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "ops/group_attention.h"
 
 namespace bolide {
 namespace {
@@ -95,6 +98,32 @@ Result<std::vector<PassRecord>> run_passes(OnnxProgram& program, Workers& worker
   return run_general_passes(program.graph, inputs, workers, names, after);
 }
 
+Result<NetworkSettings> to_network_settings(const ModelConfigFlags& flags) {
+  NetworkSettings settings{.threads = flags.threads,
+                           .tuning_cache = flags.tuning_cache,
+                           .skip_passes = split_names(flags.skip_passes),
+                           .memory_limit = static_cast<size_t>(std::max<int64_t>(flags.memory_limit, 0))};
+  ModelConfigFlags where;
+  where.device = flags.device, where.cuda_libs = flags.cuda_libs;
+  BOLIDE_TRY(const ModelOptions options, to_model_options(where));
+  settings.device = options.device, settings.cuda = options.cuda;
+  const bool on_gpu = options.device == DeviceKind::kCuda;
+  if (flags.dtype == "bf16")
+    settings.compute = DType::kBF16;
+  else if (flags.dtype == "f16" && on_gpu)
+    settings.compute = DType::kF16;
+  else if (flags.dtype == "tf32" && on_gpu)
+    settings.tf32 = true;
+  else if (flags.dtype != "auto" && flags.dtype != "f32")
+    return error(Code::kInvalid,
+                 fmt::format("--dtype {:.40}: an ONNX model is computed in f32 or bf16, on a GPU also in f16 or tf32",
+                             flags.dtype));
+  if (!flags.isa.empty()) {
+    BOLIDE_TRY(settings.isa, parse_isa(flags.isa));
+  }
+  return settings;
+}
+
 bool is_network(const std::filesystem::path& path) {
   std::string ending = path.extension().string();
   for (char& c : ending) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
@@ -145,6 +174,8 @@ Result<> NetworkModel::read() {
     cuda.threads = settings_.threads;
     BOLIDE_TRY(std::unique_ptr<Device> gpu, make_cuda_device(cuda));
     gpu_ = std::move(gpu);
+    const ModelOptions where{.tuning_cache = settings_.tuning_cache};
+    on_gpu_ = std::make_shared<DeviceShared>(*gpu_, tuning_file(where, gpu_->info()));
   }
   const PrepareSettings prepared{.device = device->info(), .workers = stream->workers(), .compute = settings_.compute};
   Graph& graph = program_.graph;
@@ -194,6 +225,31 @@ Result<ShapeRange> parse_shape_range(std::string_view text, std::span<const Onnx
   return range;
 }
 
+std::optional<size_t> NetworkModel::grown_input(size_t i) const {
+  const Graph& graph = program_.graph;
+  const ValueId made = graph.outputs()[i].value;
+  const NodeId maker = graph.value(made).producer;
+  if (maker < 0) return std::nullopt;
+  const Node& node = graph.node(maker);
+  const auto* op = std::get_if<Generic>(&node.op);
+  const auto place = static_cast<size_t>(std::find(node.out.begin(), node.out.end(), made) - node.out.begin());
+  const auto input = op != nullptr ? group_attention_past(*op->def, place) : std::nullopt;
+  if (!input || *input >= node.in.size() || node.in[*input] == kNoValue) return std::nullopt;
+  const ValueId past = node.in[*input];
+  if (graph.value(past).kind != ValueKind::kInput) return std::nullopt;
+  int reads = 0;
+  for (const NodeId id : graph.order()) {
+    reads += static_cast<int>(std::count(graph.node(id).in.begin(), graph.node(id).in.end(), past));
+    for (const Body& body : graph.node(id).bodies)
+      reads += static_cast<int>(std::count(body.captures.begin(), body.captures.end(), past));
+  }
+  for (const Output& output : graph.outputs()) reads += output.value == past ? 1 : 0;
+  if (reads != 1) return std::nullopt;
+  size_t before = 0;
+  for (ValueId value = 0; value < past; ++value) before += graph.value(value).kind == ValueKind::kInput ? 1 : 0;
+  return before;
+}
+
 Result<const NetworkModel*> NetworkModel::without_names() const {
   if (!settings_.trust_names) return this;
   const std::lock_guard lock(without_names_mutex_);
@@ -222,15 +278,41 @@ Result<NetworkSession> NetworkSession::open(const std::filesystem::path& path, c
   return make(std::move(model), options.threads, options.isa);
 }
 
+Result<DeviceNetwork*> NetworkSession::network_on_gpu(const NetworkModel& model) {
+  std::unique_ptr<DeviceNetwork>& network = on_gpu_[&model];
+  if (network == nullptr) {
+    const NetworkSettings& settings = model.settings();
+    BOLIDE_TRY(network, DeviceNetwork::make(model.program().graph, *model.gpu(),
+                                            {.compute = settings.compute,
+                                             .tf32 = settings.tf32,
+                                             .skip_passes = without_cpu_passes(settings.skip_passes)},
+                                            model.on_gpu()));
+  }
+  return network.get();
+}
+
+Result<DeviceTensor> NetworkSession::to_device(const Tensor& tensor) {
+  if (model_->gpu() == nullptr || tensor.is_string())
+    return error(Code::kUnsupported, "only tensors of numbers of a network on a GPU can be put there");
+  BOLIDE_TRY(DeviceNetwork * network, network_on_gpu(*model_));
+  return network->to_device(tensor);
+}
+Result<Tensor> NetworkSession::to_host(const DeviceTensor& tensor) {
+  if (model_->gpu() == nullptr) return error(Code::kUnsupported, "the network is on the CPU");
+  BOLIDE_TRY(DeviceNetwork * network, network_on_gpu(*model_));
+  return network->to_host(tensor, pool_);
+}
+
 Result<std::vector<AnyValue>> NetworkSession::run(std::vector<AnyValue> given, const GeneralObserver* observer,
-                                                  std::span<const OutputMemory> memories) {
-  auto results = catching_bad_alloc([&] { return run_checked(std::move(given), observer, memories); });
+                                                  std::span<const OutputMemory> memories, DeviceArrays* arrays) {
+  auto results = catching_bad_alloc([&] { return run_checked(std::move(given), observer, memories, arrays); });
   if (!results) return std::move(results).error().context(model_->path().string());
   return results;
 }
 
 Result<std::vector<AnyValue>> NetworkSession::run_checked(std::vector<AnyValue> given, const GeneralObserver* observer,
-                                                          std::span<const OutputMemory> memories) {
+                                                          std::span<const OutputMemory> memories,
+                                                          DeviceArrays* arrays) {
   if (given.size() != inputs().size())
     return error(Code::kInvalid, fmt::format("{} values for a model of {} inputs", given.size(), inputs().size()));
   for (size_t i = 0; i < given.size(); ++i) {
@@ -248,17 +330,17 @@ Result<std::vector<AnyValue>> NetworkSession::run_checked(std::vector<AnyValue> 
   if (!filled.empty()) memories = {};
   last_on_gpu_ = nullptr;
   const auto run_model = [&]() -> Result<std::vector<AnyValue>> {
-    if (model->gpu() == nullptr || !DeviceNetwork::can_run(given))
-      return model->interpreter().run(std::move(given), stream_->workers(), pool_, observer, memories);
-    std::unique_ptr<DeviceNetwork>& network = on_gpu_[model];
-    if (network == nullptr) {
-      const NetworkSettings& settings = model->settings();
-      BOLIDE_TRY(network, DeviceNetwork::make(
-                              model->program().graph, *model->gpu(),
-                              {.compute = settings.compute, .skip_passes = without_cpu_passes(settings.skip_passes)}));
-    }
-    last_on_gpu_ = network.get();
-    return network->run(given, pool_, observer, memories);
+    const bool on_gpu = model->gpu() != nullptr && DeviceNetwork::can_run(given);
+    if (arrays != nullptr && (!on_gpu || !filled.empty()))
+      return error(Code::kUnsupported,
+                   "inputs and outputs stay on a GPU only where the network runs there, with tensors alone and no "
+                   "buckets");
+    if (!on_gpu)
+      return model->interpreter().run(std::move(given), stream_->workers(), pool_, observer, memories,
+                                      model->settings().memory_limit);
+    BOLIDE_TRY(DeviceNetwork * network, network_on_gpu(*model));
+    last_on_gpu_ = network;
+    return network->run(given, pool_, observer, memories, arrays);
   };
   BOLIDE_TRY(std::vector<AnyValue> results, run_model());
   BOLIDE_TRY(cut_back(outputs(), filled, results, pool_));

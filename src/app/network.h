@@ -18,6 +18,7 @@
 #include "onnx/import.h"
 #include "passes/general/general.h"
 #include "plan/device_network.h"
+#include "plan/device_shared.h"
 #include "plan/interpreter.h"
 #include "tensor/caching_pool.h"
 
@@ -28,15 +29,23 @@ struct NetworkSettings {
   bool prepare = true;          // false: every node runs its reference kernel
   DType compute = DType::kF32;  // bf16: products of f32 may round what they multiply to it; on a GPU f16 or bf16:
                                 // f32 are kept as that
+  bool tf32 = false;            // on a GPU, f32: products may round what they multiply to tf32 (10 bits)
   DeviceKind device = DeviceKind::kCpu;
-  CudaOptions cuda;                   // where device is a GPU
-  std::optional<Isa> isa;             // no kernels above this level; empty: the best there is
-  bool trust_names = true;            // passes take dims of one name for equal; inputs of which that is untrue are
-                                      // answered by the model opened once more
-  std::set<std::string> skip_passes;  // general_passes() that are left out; "all": every one
-  size_t memory_limit = 0;            // bytes of values of a session; 0: what the system has
-  std::span<const OpDef> added;       // ops of the program's own (open_onnx), which must outlive the model
+  CudaOptions cuda;                    // where device is a GPU
+  std::filesystem::path tuning_cache;  // what was measured on a GPU; empty: a file in the user's cache folder
+  std::optional<Isa> isa;              // no kernels above this level; empty: the best there is
+  bool trust_names = true;             // passes take dims of one name for equal; inputs of which that is untrue are
+                                       // answered by the model opened once more
+  std::set<std::string> skip_passes;   // general_passes() that are left out; "all": every one
+  size_t memory_limit = 0;             // bytes of values of a session; 0: what the system has
+  std::span<const OpDef> added;        // ops of the program's own (open_onnx), which must outlive the model
 };
+
+struct ModelConfigFlags;  // app/model_flags.h
+
+// What device, cuda_libs, threads, isa, dtype (auto, f32, tf32, bf16 or f16), skip_passes, tuning_cache and
+// memory_limit of the flags mean for a network. Errors name the flag.
+Result<NetworkSettings> to_network_settings(const ModelConfigFlags& flags);
 
 // True if the path is for NetworkModel, by its name: "x.onnx".
 bool is_network(const std::filesystem::path& path);
@@ -63,8 +72,12 @@ class NetworkModel {
   const Interpreter& interpreter() const { return *interpreter_; }
   double load_ms() const { return load_ms_; }
   const NetworkSettings& settings() const { return settings_; }
-  Device* gpu() const { return gpu_.get(); }                         // null: the network runs on the CPU
-  const std::vector<PassRecord>& passes() const { return passes_; }  // in the order in which they ran
+  Device* gpu() const { return gpu_.get(); }                               // null: the network runs on the CPU
+  const std::shared_ptr<DeviceShared>& on_gpu() const { return on_gpu_; }  // of all sessions; null without a GPU
+  const std::vector<PassRecord>& passes() const { return passes_; }        // in the order in which they ran
+  // The input (by place) that output `i` is a longer one of, if it may be made in its memory: an attention's cache that
+  // nothing else reads. nullopt: there is none.
+  std::optional<size_t> grown_input(size_t i) const;
   // The same model for inputs whose dims of one name are not equal. It is opened when it is first asked for, from any
   // thread; this one owns it.
   Result<const NetworkModel*> without_names() const;
@@ -75,6 +88,7 @@ class NetworkModel {
 
   std::filesystem::path path_;
   std::shared_ptr<Device> gpu_;
+  std::shared_ptr<DeviceShared> on_gpu_;
   OnnxProgram program_;                       // the interpreter points into it
   std::unique_ptr<Interpreter> interpreter_;  // made last
   std::vector<PassRecord> passes_;
@@ -114,14 +128,19 @@ class NetworkSession {
 
   // Values in the order of inputs(). They are checked against what the model declares: kInvalid names the input.
   // Outputs in the order of outputs(); `memories` as Interpreter::run takes them.
+  // `arrays`: inputs and outputs on the GPU (DeviceNetwork::run); kUnsupported where the network cannot run there.
   Result<std::vector<AnyValue>> run(std::vector<AnyValue> inputs, const GeneralObserver* observer = nullptr,
-                                    std::span<const OutputMemory> memories = {});
+                                    std::span<const OutputMemory> memories = {}, DeviceArrays* arrays = nullptr);
+  // Of a network on a GPU. What is there must not outlive the model.
+  Result<DeviceTensor> to_device(const Tensor& tensor);
+  Result<Tensor> to_host(const DeviceTensor& tensor);
 
  private:
   NetworkSession() = default;
   // run, whose errors do not name the model's file yet.
   Result<std::vector<AnyValue>> run_checked(std::vector<AnyValue> inputs, const GeneralObserver* observer,
-                                            std::span<const OutputMemory> memories);
+                                            std::span<const OutputMemory> memories, DeviceArrays* arrays);
+  Result<DeviceNetwork*> network_on_gpu(const NetworkModel& model);
 
   std::shared_ptr<const NetworkModel> model_;
   std::unique_ptr<Device> device_;

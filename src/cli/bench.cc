@@ -27,7 +27,8 @@ constexpr const char* kFooter = R"(Examples:
   bolide bench network.onnx --shape x=1x3x224x224
   bolide bench bert.onnx --dim batch=1 --dim sequence=128
   bolide bench bert.onnx --first-calls sequence=17:384     do new shapes stall?
-  bolide bench --machine                                   the roofs alone)";
+  bolide bench --machine                                   the roofs alone
+  bolide bench serve http://127.0.0.1:8000                 load a server, see `bolide bench serve --help`)";
 
 struct BenchFlags {
   ModelConfigFlags model;
@@ -263,6 +264,7 @@ Result<> bench(const BenchFlags& flags, const Version& version) {
                           .skip_passes = flags.model.skip_passes,
                           .device = flags.model.device,
                           .cuda_libs = flags.model.cuda_libs,
+                          .tuning_cache = flags.model.tuning_cache,
                           .dtype = flags.model.dtype,
                           .isa = flags.model.isa,
                           .memory_limit = flags.model.memory_limit,
@@ -306,7 +308,9 @@ void add_bench(const Command& app, Outcome& outcome, const Version& version) {
       .repeated();
   const auto model = bind_options(flags->model, kModelOptions);
   command.add_options(model, "Model");
+  add_bench_serve(command, outcome, version);
   command.callback([command, flags, &outcome, &version] {
+    if (command.below_given()) return;
     flags->repeat_given = command.given("repeat");
     if (const auto done = bench(*flags, version); !done) outcome.code = report(done.error());
   });

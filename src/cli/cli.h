@@ -15,15 +15,18 @@ struct Outcome {
 };
 
 void add_run(const Command& app, Outcome& outcome);
+void add_serve(const Command& app, Outcome& outcome, const Version& version);
 void add_build(const Command& app, Outcome& outcome);
 void add_inspect(const Command& app, Outcome& outcome);
 void add_bench(const Command& app, Outcome& outcome, const Version& version);
+void add_bench_serve(const Command& bench, Outcome& outcome, const Version& version);
 void add_profile(const Command& app, Outcome& outcome, const Version& version);
 void add_tune(const Command& app, Outcome& outcome);
 void add_eval(const Command& app, Outcome& outcome);
 void add_synth(const Command& app, Outcome& outcome);
 void add_conformance(const Command& app, Outcome& outcome);
 void add_compare(const Command& app, Outcome& outcome);
+void add_doctor(const Command& app, Outcome& outcome);
 void add_zoo(const Command& app, Outcome& outcome);
 void add_completion(CLI::App& app);  // which it describes
 

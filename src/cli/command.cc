@@ -83,6 +83,7 @@ void Command::add_options(std::span<const BoundOption> options, const std::strin
 
 void Command::footer(const std::string& text) const { app_->footer(text); }
 void Command::callback(std::function<void()> run) const { app_->callback(std::move(run)); }
+bool Command::below_given() const { return !app_->get_subcommands().empty(); }
 size_t Command::count(const std::string& flag) const { return app_->count(flag); }
 bool Command::given(std::string_view option_name) const { return app_->count(flag_name(option_name)) > 0; }
 

@@ -55,6 +55,8 @@ class Command {
   // What the command does, once it was parsed.
   void callback(std::function<void()> run) const;
 
+  // True if one of its commands was given.
+  bool below_given() const;
   // How often the flag was given.
   size_t count(const std::string& flag) const;
   // True if the flag of this row was given.

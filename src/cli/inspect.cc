@@ -278,6 +278,7 @@ Result<> inspect(const Command& app, const InspectFlags& flags) {
                             .skip_passes = flags.model.skip_passes,
                             .device = flags.model.device,
                             .cuda_libs = flags.model.cuda_libs,
+                            .tuning_cache = flags.model.tuning_cache,
                             .dtype = flags.model.dtype,
                             .isa = flags.model.isa,
                             .graph = flags.graph,

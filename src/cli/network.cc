@@ -119,26 +119,11 @@ std::string shape_text(const AnyValue& value) {
 }
 
 Result<NetworkSettings> network_settings(const NetworkFlags& flags) {
-  NetworkSettings settings{.threads = flags.threads,
-                           .skip_passes = split_names(flags.skip_passes),
-                           .memory_limit = static_cast<size_t>(flags.memory_limit)};
-  ModelConfigFlags where;
-  where.device = flags.device, where.cuda_libs = flags.cuda_libs;
-  BOLIDE_TRY(const ModelOptions options, to_model_options(where));
-  settings.device = options.device, settings.cuda = options.cuda;
-  const bool on_gpu = options.device == DeviceKind::kCuda;
-  if (flags.dtype == "bf16")
-    settings.compute = DType::kBF16;
-  else if (flags.dtype == "f16" && on_gpu)
-    settings.compute = DType::kF16;
-  else if (flags.dtype != "auto" && flags.dtype != "f32")
-    return error(
-        Code::kInvalid,
-        fmt::format("--dtype {}: an ONNX model is computed in f32 or bf16, on a GPU also in f16", flags.dtype));
-  if (!flags.isa.empty()) {
-    BOLIDE_TRY(settings.isa, parse_isa(flags.isa));
-  }
-  return settings;
+  ModelConfigFlags config;
+  config.threads = flags.threads, config.isa = flags.isa, config.dtype = flags.dtype;
+  config.device = flags.device, config.cuda_libs = flags.cuda_libs, config.tuning_cache = flags.tuning_cache;
+  config.skip_passes = flags.skip_passes, config.memory_limit = flags.memory_limit;
+  return to_network_settings(config);
 }
 
 std::string shortened(std::string_view name) {
@@ -215,6 +200,41 @@ Result<std::vector<AnyValue>> network_inputs(const NetworkSession& network, cons
     BOLIDE_TRY(values[i], network_input(ports[i], text, flags.seed + i));
   }
   return values;
+}
+
+void print_crossings(const NetworkSession& network) {
+  if (network.on_gpu() == nullptr) return;
+  int on_gpu = 0, on_cpu = 0, crossings = 0;
+  int64_t bytes = 0;
+  double seconds = 0;
+  for (const Placement& one : network.on_gpu()->placements()) {
+    ++(one.where == Placement::Where::kHost ? on_cpu : on_gpu);
+    const int64_t moved = one.bytes_to_host + one.bytes_to_device;
+    bytes += moved, seconds += one.copy_seconds, crossings += moved > 0 ? 1 : 0;
+  }
+  fmt::print("{} nodes on the GPU, {} on the CPU; {} of constants and {} of values there\n", on_gpu, on_cpu,
+             format_bytes(static_cast<int64_t>(network.on_gpu()->constant_bytes())),
+             format_bytes(static_cast<int64_t>(network.on_gpu()->activation_bytes())));
+  if (crossings > 0)
+    fmt::print("{} nodes had values copied between GPU and CPU: {}, {:.1f} us\n", crossings, format_bytes(bytes),
+               seconds * 1e6);
+  for (const Placement& one : network.on_gpu()->placements())
+    if (one.bytes_to_host + one.bytes_to_device > 0)
+      fmt::print("  {} ({}): {} to the CPU, {} to the GPU, {:.1f} us\n", printable(shortened(one.node)), one.op,
+                 format_bytes(one.bytes_to_host), format_bytes(one.bytes_to_device), one.copy_seconds * 1e6);
+}
+
+ordered_json crossings_json(const NetworkSession& network) {
+  ordered_json list = ordered_json::array();
+  if (network.on_gpu() == nullptr) return list;
+  for (const Placement& one : network.on_gpu()->placements())
+    if (one.bytes_to_host + one.bytes_to_device > 0)
+      list.push_back({{"node", one.node},
+                      {"operator", one.op},
+                      {"bytes_to_host", one.bytes_to_host},
+                      {"bytes_to_device", one.bytes_to_device},
+                      {"us", one.copy_seconds * 1e6}});
+  return list;
 }
 
 Result<> run_network(const NetworkFlags& flags) {

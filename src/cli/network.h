@@ -1,6 +1,7 @@
 // What the commands do with an ONNX model: run, bench, profile, inspect and compare.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -22,8 +23,8 @@ struct NetworkFlags {
   std::string first_calls = {};  // bench: NAME=LOW:HIGH, a symbolic dim
   std::string by = "operator";   // profile: node or operator
   std::string skip_passes = {};  // names with commas between them
-  std::string device = "auto", cuda_libs = {};
-  std::string dtype = "auto";  // auto, f32 or bf16: what products of f32 are multiplied in; GPUs: f16 too
+  std::string device = "auto", cuda_libs = {}, tuning_cache = {};
+  std::string dtype = "auto";  // auto, f32 or bf16: what products of f32 are multiplied in; GPUs: f16 and tf32 too
   std::string isa = {};        // no instruction set above it; empty: the best there is
   int64_t memory_limit = 0;    // bytes; 0: what the system has
   bool graph = false;          // inspect: what each pass does
@@ -42,6 +43,11 @@ std::string shortened(std::string_view name);
 
 // The model with what the flags say of it: opened, with its ranges, and warm at the largest of them.
 Result<NetworkSession> open_network(const NetworkFlags& flags);
+
+// Copies between host and GPU in the middle of the network's last run, their bytes and how long they took. Nothing of a
+// network on the CPU.
+void print_crossings(const NetworkSession& network);
+nlohmann::ordered_json crossings_json(const NetworkSession& network);  // [{"node", "operator", "bytes_to_host", ...}]
 
 // Values for all inputs: what was given, and where `fill` says so, or a shape was given, random ones for the rest.
 Result<std::vector<AnyValue>> network_inputs(const NetworkSession& network, const NetworkFlags& flags, bool fill);

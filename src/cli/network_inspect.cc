@@ -133,6 +133,7 @@ Result<> inspect_plan(const NetworkFlags& flags) {
                               {"packed_bytes", packed},
                               {"activation_bytes", network.pool().bytes_in_use_max()},
                               {"nodes", list},
+                              {"crossings", crossings_json(network)},
                               {"left_over", why}}
                      .dump(-1, ' ', false, ordered_json::error_handler_t::replace)
               << std::endl;
@@ -154,6 +155,7 @@ Result<> inspect_plan(const NetworkFlags& flags) {
   for (const PlannedNode& node : nodes)
     if (!node.from.empty())
       fmt::print("  {}\n", printable(fmt::format("{}: {}", node.name, fmt::join(node.from, ", "))));
+  print_crossings(network);
   if (!left.empty()) fmt::print("not fused, and why:\n");
   for (const LeftOver& one : left)
     fmt::print("  {}\n", printable(fmt::format("{} ({}): {}", one.node, one.op, one.why)));

@@ -74,21 +74,6 @@ std::string kernel_of(const NetworkSession& network, const Graph& graph, NodeId 
   return prepared != nullptr ? std::string(prepared->kernel()) : "reference";
 }
 
-// Copies between host and GPU in the middle of the network, and what they cost.
-void print_crossings(const NetworkSession& network) {
-  if (network.on_gpu() == nullptr) return;
-  int on_gpu = 0, on_cpu = 0;
-  for (const Placement& one : network.on_gpu()->placements())
-    ++(one.where == Placement::Where::kHost ? on_cpu : on_gpu);
-  fmt::print("{} nodes on the GPU, {} on the CPU; {} of constants and {} of values there\n", on_gpu, on_cpu,
-             format_bytes(static_cast<int64_t>(network.on_gpu()->constant_bytes())),
-             format_bytes(static_cast<int64_t>(network.on_gpu()->activation_bytes())));
-  for (const Placement& one : network.on_gpu()->placements())
-    if (one.bytes_to_host + one.bytes_to_device > 0)
-      fmt::print("  {} ({}): {} to the CPU, {} to the GPU, {:.1f} us\n", shortened(one.node), one.op,
-                 format_bytes(one.bytes_to_host), format_bytes(one.bytes_to_device), one.copy_seconds * 1e6);
-}
-
 }  // namespace
 
 Result<> profile_network(const NetworkFlags& flags) {
@@ -161,6 +146,7 @@ Result<> profile_network(const NetworkFlags& flags) {
                               {"load_ms", network.load_ms()},
                               {"first_call", to_json(first)},
                               {"steady_call", to_json(steady)},
+                              {"crossings", crossings_json(network)},
                               {"wall_us", wall * 1e6},
                               {fmt::format("by_{}", flags.by), ordered_json::parse(table.to_json())}};
     std::cout << out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << std::endl;

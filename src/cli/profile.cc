@@ -351,6 +351,7 @@ Result<> profile(const ProfileFlags& flags, bool by_given, bool repeat_given, co
                             .skip_passes = flags.model.skip_passes,
                             .device = flags.model.device,
                             .cuda_libs = flags.model.cuda_libs,
+                            .tuning_cache = flags.model.tuning_cache,
                             .dtype = flags.model.dtype,
                             .isa = flags.model.isa,
                             .memory_limit = flags.model.memory_limit,

@@ -146,6 +146,7 @@ int run_program(int argc, char** argv, const Version& version) {
   Outcome outcome;
   const Command program(app);
   add_run(program, outcome);
+  add_serve(program, outcome, version);
   add_build(program, outcome);
   add_inspect(program, outcome);
   add_bench(program, outcome, version);
@@ -156,6 +157,7 @@ int run_program(int argc, char** argv, const Version& version) {
   add_eval(program, outcome);
   add_synth(program, outcome);
   add_zoo(program, outcome);
+  add_doctor(program, outcome);
   add_completion(app);
   refuse_empty_names(app);
   try {

@@ -315,6 +315,7 @@ Result<> run(const Command& app, const RunFlags& flags) {
                         .skip_passes = flags.model.skip_passes,
                         .device = flags.model.device,
                         .cuda_libs = flags.model.cuda_libs,
+                        .tuning_cache = flags.model.tuning_cache,
                         .dtype = flags.model.dtype,
                         .isa = flags.model.isa,
                         .memory_limit = flags.model.memory_limit,

@@ -46,13 +46,13 @@ Engine::Engine(std::unique_ptr<ModelRunner> runner, const EngineOptions& options
   thread_ = std::thread([this] { run(); });
 }
 
-Engine::~Engine() {
+void Engine::stop() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
   }
   arrived_.notify_all();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 // --- what others call ---
@@ -62,7 +62,7 @@ Result<RequestId> Engine::submit(Request request, std::shared_ptr<RequestSink> s
   Message message{Message::Kind::kSubmit};
   {
     const std::lock_guard lock(mutex_);
-    if (state_ == EngineState::kDraining || state_ == EngineState::kStopped)
+    if (stopping_ || state_ == EngineState::kDraining || state_ == EngineState::kStopped)
       return error(Code::kUnavailable, "the server is shutting down");
     if (state_ == EngineState::kFailed)
       return error(Code::kUnavailable, fmt::format("the engine has failed: {}", published_.failure));
@@ -210,7 +210,7 @@ Result<> Engine::commit_oldest() {
   BOLIDE_TRY(const StepResult result, runner_->wait());
   const Underway oldest = std::move(underway_.front());
   underway_.erase(underway_.begin());
-  scheduler_.commit(oldest.batch, result.ids, result.logprobs, &progress_);
+  scheduler_.commit(oldest.batch, result.ids, result.logprobs, &progress_, result.tops);
   const int64_t now = now_us();
   const int64_t took = now - std::max(completed_us_, oldest.started_us);
   completed_us_ = now;

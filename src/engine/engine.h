@@ -70,8 +70,7 @@ class EngineClient {
 class Engine final : public EngineClient {
  public:
   Engine(std::unique_ptr<ModelRunner> runner, const EngineOptions& options);
-  // Ends what is under way; sinks hear kUnavailable.
-  ~Engine() override;
+  ~Engine() override { stop(); }
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
@@ -84,6 +83,9 @@ class Engine final : public EngineClient {
   void drain();
   // Until nothing is left to answer, or the time is over. True: nothing is left.
   bool wait_idle(int64_t timeout_us);
+  // Ends what is under way, whose sinks hear kUnavailable, and the engine's thread. One thread calls this, not the
+  // engine's.
+  void stop();
 
  private:
   struct Message {

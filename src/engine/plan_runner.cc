@@ -25,7 +25,7 @@ Result<StepResult> PlanRunner::wait() {
   const Underway oldest = underway_.front();
   underway_.erase(underway_.begin());
   BOLIDE_TRY(runner_->wait_for_rows(oldest.ticket));
-  return StepResult{{runner_->next(), oldest.items}, {runner_->logprobs(), oldest.items}};
+  return StepResult{{runner_->next(), oldest.items}, {runner_->logprobs(), oldest.items}, runner_->tops()};
 }
 
 }  // namespace bolide

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "engine/top_logprobs.h"
 #include "tensor/block_codec.h"
 
 namespace bolide {
@@ -97,7 +98,10 @@ Result<KvLayout> cache_layout(const GraphFacts& facts, const RunnerOptions& opti
     return error(Code::kInvalid,
                  fmt::format("{} tokens a step and {} sequences: at most {} and {}", options.tokens_per_step,
                              options.sequences, kTokensPerStepMax, kSequencesMax));
-  const uint64_t blocks = blocks_per_sequence(options) * static_cast<uint64_t>(options.sequences);
+  uint64_t blocks = blocks_per_sequence(options) * static_cast<uint64_t>(options.sequences);
+  if (options.cache_tokens > 0)  // a sequence of the whole context must fit
+    blocks = std::max(blocks_per_sequence(options), ceil_div(static_cast<uint64_t>(options.cache_tokens),
+                                                             static_cast<uint64_t>(options.block_tokens)));
   if (blocks > INT32_MAX)
     return error(Code::kInvalid, fmt::format("--context {}: the KV cache would need {} blocks; ask for a smaller one",
                                              options.context, blocks));
@@ -312,6 +316,7 @@ Result<Runner::Ticket> Runner::start(std::span<const Part> parts, const StepObse
     return file.empty() ? std::move(done).error() : std::move(done).error().context(file);
   }
   ++submitted_;
+  BOLIDE_TRY(fetch_tops(parts));
   BOLIDE_TRY(fetch_results(rows_));
   return submitted_;
 }
@@ -338,7 +343,8 @@ Result<Runner::Ticket> Runner::submit(const StepBatch& batch) {
   std::vector<Part> parts;
   for (const StepItem& item : batch.items)
     parts.push_back(
-        {&item.answer->sequence, item.first, item.tokens, item.length, false, item.draws, item.chained_item});
+        {&item.answer->sequence, item.first, item.tokens, item.length, false, item.draws, item.chained_item,
+         item.draws ? item.answer->request->top_logprobs : 0});
   return start(parts, nullptr, nullptr);
 }
 
@@ -360,6 +366,7 @@ Result<> Runner::wait_for_rows(Ticket ticket) {
     next_ = executor_->output("next").as<int32_t>();
     logprobs_ = executor_->output("logprob").as<float>();
     waited_rows_ = rows_;
+    find_tops(ticket);
     return {};
   }
   const Results& results = results_[ticket % 2];
@@ -367,7 +374,49 @@ Result<> Runner::wait_for_rows(Ticket ticket) {
   next_ = reinterpret_cast<const int32_t*>(results.memory.data());
   logprobs_ = reinterpret_cast<const float*>(results.memory.data() + results.memory.size() / 2);
   waited_rows_ = results.rows;
+  find_tops(ticket);
   return {};
+}
+
+// Notes which rows' likeliest tokens are wanted, and sends their logits on their way to the host.
+Result<> Runner::fetch_tops(std::span<const Part> parts) {
+  Tops& tops = tops_underway_[submitted_ % 2];
+  tops.rows.clear();
+  int64_t row = -1;
+  for (const Part& part : parts) {
+    row += part.all_logits ? part.tokens : 1;
+    if (part.top > 0) tops.rows.push_back({row, part.top});
+  }
+  if (tops.rows.empty() || !options_.deferred) return {};
+  const auto bytes = static_cast<size_t>(facts_.vocab) * sizeof(float);
+  if (tops.logits.size() < bytes * tops.rows.size()) {  // nobody uses it: the step before the last is over
+    tops.logits = {};
+    BOLIDE_TRY(tops.logits, device_->allocate(bytes * tops.rows.size(), Memory::kPinned).context("logits"));
+  }
+  const TensorView logits = executor_->output("logits");
+  for (size_t i = 0; i < tops.rows.size(); ++i) {
+    const std::byte* from = logits.data + static_cast<size_t>(tops.rows[i].row * logits.row_stride) * sizeof(float);
+    BOLIDE_TRY(copy_bytes(*stream_, tops.logits.bytes().subspan(i * bytes, bytes), {from, bytes}));
+  }
+  return {};
+}
+
+void Runner::find_tops(Ticket ticket) {
+  tops_.clear();
+  const Tops& tops = tops_underway_[ticket % 2];
+  if (tops.rows.empty()) return;
+  tops_.resize(static_cast<size_t>(waited_rows_));
+  const auto vocab = static_cast<size_t>(facts_.vocab);
+  for (size_t i = 0; i < tops.rows.size(); ++i) {
+    const auto [row, count] = tops.rows[i];
+    const float* logits = options_.deferred ? reinterpret_cast<const float*>(tops.logits.data()) + i * vocab
+                                            : executor_->output("logits").row<float>(row);
+    const int32_t drawn = next_[row];
+    if (drawn < 0 || drawn >= facts_.vocab) continue;
+    // What was drawn has its log-probability already, from which the sum follows.
+    const double log_total = double{logits[drawn]} - double{logprobs_[row]};
+    tops_[static_cast<size_t>(row)] = top_logprobs({logits, vocab}, count, log_total);
+  }
 }
 
 Result<> Runner::wait(Ticket ticket) {

@@ -18,8 +18,9 @@
 namespace bolide {
 
 struct RunnerOptions {
-  int32_t context = 0;    // tokens a sequence may hold
-  int32_t sequences = 1;  // sequences that the cache has room for
+  int32_t context = 0;       // tokens a sequence may hold
+  int32_t sequences = 1;     // in a step
+  int64_t cache_tokens = 0;  // that all sequences together may hold; 0: each a full context
   int32_t tokens_per_step = 512;
   int32_t block_tokens = 16;  // P; `context` makes the cache contiguous
   DType kv_dtype = DType::kBF16;
@@ -52,7 +53,7 @@ Result<KvLayout> cache_layout(const GraphFacts& facts, const RunnerOptions& opti
 
 class Runner {
  public:
-  // The cache has room for `sequences` of `context` tokens.
+  // The cache has room for `cache_tokens`, or `sequences` of `context` tokens.
   static Result<Runner> make(PlanSet plans, const RunnerOptions& options, Device& device);
 
   // One step: submit and wait. Afterwards `logits()`, `next()` and `logprobs()` have a row per work (or per token with
@@ -81,6 +82,8 @@ class Runner {
 
   const int32_t* next() const { return next_; }  // [R] of the step that was waited for last
   const float* logprobs() const { return logprobs_; }
+  // Of the rows whose requests want them; none if no row's does. Until the next wait.
+  std::span<std::vector<TokenLogprob>> tops() { return tops_; }
   // [R, V] f32 of the step that was submitted last, in host memory until the next is submitted.
   Result<TensorView> logits();
   // What a step wrote, as f32 on the host: for observers of values.
@@ -121,6 +124,7 @@ class Runner {
     int32_t length;            // of the sequence, for rope
     bool all_logits, draws;    // rows for all tokens; the last row is sampled as the sequence asks for
     int32_t chained_row = -1;  // row of the step submitted last that draws the last token's id
+    int32_t top = 0;           // Request::top_logprobs, of its last row
   };
   Result<Ticket> start(std::span<const Part> parts, const StepObserver* observer, const std::atomic<bool>* cancel);
   Result<> fill(std::span<const Part> parts, const SymbolValues& sizes, const BatchBlock::Arrays& arrays);
@@ -130,6 +134,8 @@ class Runner {
   // The sizes that a step of these runs with, and whether it is replayed.
   SymbolValues padded(const SymbolValues& sizes, bool* replayed) const;
   Result<> fetch_results(int64_t rows);
+  Result<> fetch_tops(std::span<const Part> parts);
+  void find_tops(Ticket ticket);
 
   std::unique_ptr<PlanSet> plans_;
   RunnerOptions options_;
@@ -148,6 +154,17 @@ class Runner {
     int64_t rows = 0;
   };
   std::array<Results, 2> results_;
+  // Rows of a step under way whose likeliest tokens are wanted; with `deferred` their logits come to the host.
+  struct TopRow {
+    int64_t row;
+    int32_t count;
+  };
+  struct Tops {
+    std::vector<TopRow> rows;
+    Buffer logits;  // [rows, V] f32
+  };
+  std::array<Tops, 2> tops_underway_;
+  std::vector<std::vector<TokenLogprob>> tops_;
   Buffer logits_;
   bool logits_fetched_ = false;
   Ticket submitted_ = 0, waited_ = 0;

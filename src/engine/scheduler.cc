@@ -136,7 +136,7 @@ void Scheduler::end_late(int64_t now_us, std::vector<Progress>* progress) {
     for (int32_t choice = 0; choice < entry.request->choices; ++choice) {
       const bool made = static_cast<size_t>(choice) < entry.answers.size();
       if (made && entry.answers[static_cast<size_t>(choice)]->over) continue;
-      progress->push_back({id, choice, -1, 0, Ended::kDeadline, --entry.left == 0});
+      progress->push_back({id, choice, -1, 0, 0, Ended::kDeadline, --entry.left == 0});
       if (made) end(*entry.answers[static_cast<size_t>(choice)]);
     }
     bury_if_over(id);
@@ -225,6 +225,7 @@ bool Scheduler::admit(AnswerState& answer) {
   }
   counted_.prefix_tokens_asked += answer.sequence.size();
   counted_.prefix_tokens_found += answer.sequence.computed;
+  if (answer.drawn == 0) answer.found = answer.sequence.computed;
   leave(answer);
   start_running(answer);
   return true;
@@ -401,7 +402,7 @@ StepBatch Scheduler::schedule(const StepBudget& budget, std::vector<Progress>* p
 }
 
 void Scheduler::commit(const StepBatch& batch, std::span<const int32_t> ids, std::span<const float> logprobs,
-                       std::vector<Progress>* progress) {
+                       std::vector<Progress>* progress, std::span<std::vector<TokenLogprob>> tops) {
   BOLIDE_CHECK(!underway_.empty() && underway_.front() == batch.number, "step {} is not the oldest under way",
                batch.number);
   BOLIDE_CHECK(ids.size() == batch.items.size() && logprobs.size() == ids.size(), "{} ids for {} items", ids.size(),
@@ -439,13 +440,14 @@ void Scheduler::commit(const StepBatch& batch, std::span<const int32_t> ids, std
       ended = Ended::kStop;
     else if (answer.drawn == request.tokens_max || s.prompt_count + answer.drawn >= options_.context)
       ended = Ended::kLength;
-    Progress made{request.id, answer.choice, id, logprobs[i], ended};
+    Progress made{request.id, answer.choice, id, logprobs[i], answer.drawn == 1 ? answer.found : 0, ended};
+    if (!tops.empty()) made.top = std::move(tops[i]);
     if (ended != Ended::kNot) {
       end(answer);
       made.request_over = --entry.left == 0;
       bury_if_over(request.id);
     }
-    progress->push_back(made);
+    progress->push_back(std::move(made));
   }
 }
 

@@ -49,6 +49,7 @@ struct AnswerState {
   uint32_t epoch = 0;     // grows when what was computed is given up
   uint64_t drawn_by = 0;  // the last step that draws for it, and its item there
   int32_t drawn_item = -1;
+  int32_t found = 0;      // tokens of the prompt that were in the cache when it was first admitted
   int32_t published = 0;  // full blocks of `sequence` that prefix reuse knows
   PrefixKey prefix;       // of those
   enum class Place : uint8_t { kNowhere, kWaiting, kPreempted, kRunning } place = Place::kNowhere;
@@ -76,14 +77,21 @@ struct StepBatch {
   int64_t context = 0;            // cached tokens that its attention reads, summed over items
 };
 
+struct TokenLogprob {
+  int32_t id = 0;
+  float logprob = 0;
+};
+
 // A token of an answer, or its end.
 struct Progress {
   RequestId request = 0;
   int32_t choice = 0;
   int32_t token = -1;  // -1: none
   float logprob = 0;
+  int32_t cached = 0;  // tokens of the prompt that did not have to be computed, with an answer's first token
   Ended ended = Ended::kNot;
-  bool request_over = false;  // it was the request's last answer
+  bool request_over = false;      // it was the request's last answer
+  std::vector<TokenLogprob> top;  // Request::top_logprobs of them, likeliest first
 };
 
 struct StepBudget {
@@ -121,8 +129,9 @@ class Scheduler {
   StepBatch schedule(const StepBudget& budget, std::vector<Progress>* progress);
   // The results of the oldest step under way: an id and its log-probability per item; those of items that draw nothing
   // are not looked at. An id below 0: no token can be drawn from the logits, which ends the answer.
+  // `tops`: what each item's request wants of Request::top_logprobs, which is moved from; none: no request wants any.
   void commit(const StepBatch& batch, std::span<const int32_t> ids, std::span<const float> logprobs,
-              std::vector<Progress>* progress);
+              std::vector<Progress>* progress, std::span<std::vector<TokenLogprob>> tops = {});
 
   // Answers that are over and no longer part of any step, since the last call.
   std::vector<std::unique_ptr<AnswerState>> collect() { return std::exchange(over_, {}); }

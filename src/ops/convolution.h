@@ -18,6 +18,10 @@ template <class T>
 Result<Tensor> convolve(RunContext& c, const Convolution& convolution, const Tensor& x, const Tensor& w,
                         const Tensor& b);
 
+// What ConvTranspose computes: `window` is of the forward convolution whose inputs are its outputs. Checks the node's
+// attributes and the inputs' shapes.
+Result<Convolution> read_transposed(const RunContext& c);
+
 Result<> run_conv_transpose(RunContext& c);
 Result<> run_deform_conv(RunContext& c);
 Result<> run_col2im(RunContext& c);

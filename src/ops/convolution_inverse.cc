@@ -81,7 +81,7 @@ T bilinear(const T* image, int64_t H, int64_t W, T y, T x) {
 
 }  // namespace
 
-Result<> run_conv_transpose(RunContext& c) {
+Result<Convolution> read_transposed(const RunContext& c) {
   BOLIDE_TRY(const Tensor* x, c.tensor(0));
   BOLIDE_TRY(const Tensor* w, c.tensor(1));
   BOLIDE_TRY(const Tensor* b, c.tensor_if(2));
@@ -97,6 +97,14 @@ Result<> run_conv_transpose(RunContext& c) {
   Shape shape{N, M};
   for (size_t i = 0; i < static_cast<size_t>(window.rank); ++i)
     shape.dims[static_cast<size_t>(shape.rank++)] = window.input[i];
+  return Convolution{window, N, C, M, groups, shape};
+}
+
+Result<> run_conv_transpose(RunContext& c) {
+  BOLIDE_TRY(const Convolution convolution, read_transposed(c));
+  const auto& [window, N, C, M, groups, shape] = convolution;
+  BOLIDE_TRY(const Tensor* x, c.tensor(0));
+  BOLIDE_TRY(const Tensor* w, c.tensor(1));
   BOLIDE_TRY(const int64_t total, product_of(shape.span()));
   return in_float(x->dtype(), "X", [&]<class T>() -> Result<> {
     BOLIDE_TRY(const Tensor wide_x, widened<T>(c, *x));

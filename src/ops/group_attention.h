@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "ir/op_def.h"
@@ -18,6 +19,9 @@ struct GroupCase {
 };
 
 Result<GroupCase> read_group_case(const RunContext& c);
+
+// The input that output `i` of the op is a longer one of, and in whose memory it may be made; nullopt: there is none.
+std::optional<size_t> group_attention_past(const OpDef& op, size_t i);
 
 // Rotary embedding that the op does itself; null caches: none.
 struct Rotary {

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/memory.h"
+#include "ops/dense.h"
 #include "ops/image.h"
 #include "ops/moves.h"
 #include "ops/number.h"
@@ -281,7 +282,12 @@ Result<std::vector<AxisPlan>> plans_of(const RunContext& c, const Tensor& x) {
   return plans;
 }
 
-Result<> resize_by_scales(RunContext& c, const Tensor& x, const std::vector<double>& scales) {
+struct Request {
+  Options options;
+  std::vector<AxisPlan> plans;
+};
+
+Result<Request> read_by_scales(const RunContext& c, const Tensor& x, const std::vector<double>& scales) {
   if (scales.size() != static_cast<size_t>(x.rank()))
     return error(Code::kInvalid, fmt::format("{} scales for {} axes", scales.size(), x.rank()));
   BOLIDE_TRY(const std::string mode, c.attributes().text("mode", "nearest"));
@@ -297,13 +303,16 @@ Result<> resize_by_scales(RunContext& c, const Tensor& x, const std::vector<doub
     plans.push_back(plan);
   }
   arrange(plans);
-  return resize(c, x, o, plans);
+  return Request{o, std::move(plans)};
+}
+Result<Request> read_by_scales(const RunContext& c, const Tensor& x) {
+  BOLIDE_TRY(const std::vector<float> in_file, c.attributes().numbers("scales"));
+  BOLIDE_TRY(const std::vector<double> given, doubles_of(c, 1));
+  return read_by_scales(c, x, in_file.empty() ? given : std::vector<double>(in_file.begin(), in_file.end()));
 }
 
-}  // namespace
-
-Result<> run_resize(RunContext& c) {
-  BOLIDE_TRY(const Tensor* x, c.tensor(0));
+// From version 11 on.
+Result<Request> read_resize(const RunContext& c, const Tensor& x) {
   constexpr std::string_view kFilters[] = {"nearest", "linear", "cubic"};
   constexpr std::string_view kRoundings[] = {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil"};
   constexpr std::string_view kCoordinates[] = {"half_pixel",          "half_pixel_symmetric", "pytorch_half_pixel",
@@ -317,22 +326,61 @@ Result<> run_resize(RunContext& c) {
   BOLIDE_TRY(o.antialias, c.attributes().integer("antialias", 0));
   BOLIDE_TRY(o.exclude_outside, c.attributes().integer("exclude_outside", 0));
   BOLIDE_TRY(o.extrapolation, c.attributes().number("extrapolation_value", 0));
-  BOLIDE_TRY(const std::vector<AxisPlan> plans, plans_of(c, *x));
-  return resize(c, *x, o, plans);
+  BOLIDE_TRY(std::vector<AxisPlan> plans, plans_of(c, x));
+  return Request{o, std::move(plans)};
+}
+
+}  // namespace
+
+Result<std::optional<Resampling>> resampling_of(const RunContext& c, bool by_scales) {
+  BOLIDE_TRY(const Tensor* x, c.tensor(0));
+  BOLIDE_TRY(const Request request, by_scales ? read_by_scales(c, *x) : read_resize(c, *x));
+  const Options& o = request.options;
+  if (o.coordinates == Coordinates::kCropAndResize) return std::nullopt;
+  Resampling found{x->shape(), {}};
+  for (const AxisPlan& p : request.plans) {
+    if (p.in == 0 && p.out > 0) return error(Code::kInvalid, fmt::format("axis {} has no items", p.axis));
+    found.shape[p.axis] = p.out;
+  }
+  BOLIDE_TRY(const int64_t elements, product_of(found.shape.span()));
+  if (elements == 0) return found;
+  int64_t places = 0;
+  for (const int64_t dim : found.shape.span()) places += dim;
+  BOLIDE_TRY(expect_memory(places, 4 * sizeof(int64_t)));
+  for (const AxisPlan& p : request.plans) {
+    Resampling::Axis axis{p.axis, 1, {}, {}};
+    if (o.filter == Filter::kNearest) {
+      for (int64_t i = 0; i < p.out; ++i)
+        axis.indices.push_back(
+            std::clamp<int64_t>(nearest_of(o, std::clamp(source_of(o, p, i), -1e15, 1e15)), 0, p.in - 1));
+    } else {
+      Taps taps = taps_of(o, p);
+      axis.count = taps.count, axis.indices = std::move(taps.indices), axis.weights = std::move(taps.weights);
+    }
+    found.axes.push_back(std::move(axis));
+  }
+  return found;
+}
+
+Result<> run_resize(RunContext& c) {
+  BOLIDE_TRY(const Tensor* x, c.tensor(0));
+  BOLIDE_TRY(const Request request, read_resize(c, *x));
+  return resize(c, *x, request.options, request.plans);
 }
 
 Result<> run_resize_by_scales(RunContext& c) {
   BOLIDE_TRY(const Tensor* x, c.tensor(0));
-  BOLIDE_TRY(const std::vector<float> in_file, c.attributes().numbers("scales"));
-  BOLIDE_TRY(const std::vector<double> given, doubles_of(c, 1));
-  return resize_by_scales(c, *x, in_file.empty() ? given : std::vector<double>(in_file.begin(), in_file.end()));
+  BOLIDE_TRY(const Request request, read_by_scales(c, *x));
+  return resize(c, *x, request.options, request.plans);
 }
 
 Result<> run_upsample_of_image(RunContext& c) {
   BOLIDE_TRY(const Tensor* x, c.tensor(0));
   BOLIDE_TRY(const float height, c.attributes().number("height_scale", 1));
   BOLIDE_TRY(const float width, c.attributes().number("width_scale", 1));
-  return resize_by_scales(c, *x, {1, 1, static_cast<double>(height), static_cast<double>(width)});
+  BOLIDE_TRY(const Request request,
+             read_by_scales(c, *x, {1, 1, static_cast<double>(height), static_cast<double>(width)}));
+  return resize(c, *x, request.options, request.plans);
 }
 
 }  // namespace bolide::image

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/memory.h"
+#include "ops/dense.h"
 #include "ops/layout.h"
 #include "ops/moves.h"
 #include "ops/number.h"
@@ -47,6 +48,13 @@ Result<std::vector<int>> axes_or_all(const std::vector<int64_t>& given, bool is_
 }
 
 int64_t modulo(int64_t a, int64_t n) { return ((a % n) + n) % n; }
+
+Result<> move(RunContext& c, const Moves& moves) {
+  BOLIDE_TRY(const Tensor* x, c.tensor(0));
+  BOLIDE_TRY(Tensor * y, c.make(0, x->dtype(), moves.shape));
+  if (y->elements() == 0) return {};
+  return copy_mapped(*x, moves.maps, moves.fill ? &moves.fill : nullptr, *y, c.workers());
+}
 
 }  // namespace
 
@@ -142,7 +150,7 @@ Result<> run_slice(RunContext& c) {
   return copy_strided(*x, offset, strides, *y);
 }
 
-Result<> run_pad(RunContext& c) {
+Result<Moves> moves_of_pad(const RunContext& c) {
   BOLIDE_TRY(const Tensor* x, c.tensor(0));
   const int rank = x->rank();
   BOLIDE_TRY(const std::string mode, c.attributes().text("mode", "constant"));
@@ -173,14 +181,14 @@ Result<> run_pad(RunContext& c) {
     fill = *value;
   } else if (c.attributes().has("value")) {
     BOLIDE_TRY(const float value, c.attributes().number("value", 0));
-    BOLIDE_TRY(fill, c.scratch(x->dtype(), {1}));
+    BOLIDE_TRY(fill, Tensor::make(x->dtype(), {1}));
     BOLIDE_TRY(dispatch(kFloats, x->dtype(), "data", [&]<class T>() -> Result<> {
       fill.mutate<T>()[0] = narrow<T>(static_cast<Wide<T>>(value));
       return {};
     }));
   }
-  BOLIDE_TRY(Tensor * y, c.make(0, x->dtype(), shape));
-  if (y->elements() == 0) return {};
+  BOLIDE_TRY(const int64_t elements, product_of(shape.span()));
+  if (elements == 0) return Moves{shape, {}, {}};
   BOLIDE_TRY(expect_maps(shape));
   Maps maps(static_cast<size_t>(rank));
   for (int d = 0; d < rank; ++d) {
@@ -203,34 +211,44 @@ Result<> run_pad(RunContext& c) {
       maps[static_cast<size_t>(d)].push_back(at);
     }
   }
-  return copy_mapped(*x, maps, fill ? &fill : nullptr, *y, c.workers());
+  return Moves{shape, std::move(maps), std::move(fill)};
+}
+
+Result<> run_pad(RunContext& c) {
+  BOLIDE_TRY(const Moves moves, moves_of_pad(c));
+  return move(c, moves);
 }
 
 namespace {
 
-Result<> tile(RunContext& c, const Tensor& x, std::span<const int64_t> repeats) {
+Result<Moves> tiled(const Tensor& x, std::span<const int64_t> repeats) {
   Shape shape = x.shape();
   for (int d = 0; d < x.rank(); ++d)
     if (repeats[static_cast<size_t>(d)] < 0 ||
         __builtin_mul_overflow(shape[d], repeats[static_cast<size_t>(d)], &shape[d]))
       return error(Code::kInvalid, fmt::format("{} repeats of axis {}", repeats[static_cast<size_t>(d)], d));
-  BOLIDE_TRY(Tensor * y, c.make(0, x.dtype(), shape));
-  if (y->elements() == 0) return {};
+  BOLIDE_TRY(const int64_t elements, product_of(shape.span()));
+  if (elements == 0) return Moves{shape, {}, {}};
   BOLIDE_TRY(expect_maps(shape));
   Maps maps = same_maps(shape);
   for (int d = 0; d < x.rank(); ++d)
     for (int64_t& at : maps[static_cast<size_t>(d)]) at %= x.dim(d);
-  return copy_mapped(x, maps, nullptr, *y, c.workers());
+  return Moves{shape, std::move(maps), {}};
 }
 
 }  // namespace
 
-Result<> run_tile(RunContext& c) {
+Result<Moves> moves_of_tile(const RunContext& c) {
   BOLIDE_TRY(const Tensor* x, c.tensor(0));
   BOLIDE_TRY(const std::vector<int64_t> repeats, c.integers(1));
   if (repeats.size() != static_cast<size_t>(x->rank()))
     return error(Code::kInvalid, fmt::format("{} repeats for {} axes", repeats.size(), x->rank()));
-  return tile(c, *x, repeats);
+  return tiled(*x, repeats);
+}
+
+Result<> run_tile(RunContext& c) {
+  BOLIDE_TRY(const Moves moves, moves_of_tile(c));
+  return move(c, moves);
 }
 
 Result<> run_tile_of_axis(RunContext& c) {
@@ -241,7 +259,8 @@ Result<> run_tile_of_axis(RunContext& c) {
     return error(Code::kInvalid, fmt::format("{} tiles along axis {} of {}", tiles, given, x->rank()));
   std::vector<int64_t> repeats(static_cast<size_t>(x->rank()), 1);
   repeats[static_cast<size_t>(given)] = static_cast<int64_t>(tiles);
-  return tile(c, *x, repeats);
+  BOLIDE_TRY(const Moves moves, tiled(*x, repeats));
+  return move(c, moves);
 }
 
 namespace {

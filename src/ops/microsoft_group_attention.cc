@@ -10,6 +10,11 @@
 
 namespace bolide {
 
+std::optional<size_t> group_attention_past(const OpDef& op, size_t i) {
+  if (!op.is_ours() || op.domain != "com.microsoft" || op.name != "GroupQueryAttention") return std::nullopt;
+  return i == 1 || i == 2 ? std::optional<size_t>(i + 2) : std::nullopt;
+}
+
 Result<GroupCase> read_group_case(const RunContext& c) {
   const Attributes& attributes = c.attributes();
   GroupCase g;

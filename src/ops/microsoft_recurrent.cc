@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "ops/microsoft.h"
-#include "ops/prepared_op.h"
+#include "ops/prepared_rows.h"
 #include "ops/recurrent.h"
 #include "tensor/caching_pool.h"
 
@@ -49,8 +49,8 @@ Result<Tensor> plain_weights(const Tensor& codes, const Tensor& scale, const Ten
   return to;
 }
 
-// An LSTM on what the integers mean.
-Result<> run_with(RunContext& c, const Tensor& w, const Tensor& r) {
+// An LSTM on what the integers mean, by `fast` (which may be null) where that can.
+Result<> run_with(RunContext& c, const Tensor& w, const Tensor& r, const PreparedOp* fast) {
   BOLIDE_TRY(const Tensor* x, c.tensor(0));
   if (x->dtype() != DType::kF32) return error(Code::kInvalid, fmt::format("X is of {}", to_string(x->dtype())));
   BOLIDE_TRY(Tensor rounded, c.scratch(DType::kF32, x->shape()));
@@ -64,24 +64,30 @@ Result<> run_with(RunContext& c, const Tensor& w, const Tensor& r) {
     return error(Code::kNotFound, "has no graph");
   };
   RunContext inside(c.attributes(), c.version(), in, out, c.workers(), c.pool(), no_body);
-  BOLIDE_TRY(run_lstm(inside, /*rounds_state=*/true));
+  bool done = false;
+  if (fast != nullptr) {
+    BOLIDE_TRY(done, fast->run(inside));
+  }
+  if (!done) BOLIDE_TRY(run_lstm(inside, /*rounds_state=*/true));
   for (size_t i = 0; i < out.size(); ++i) c.set(i, std::move(out[i]));
   return {};
 }
 
 class DynamicLstm final : public PreparedOp {
  public:
-  DynamicLstm(Tensor w, Tensor r) : w_(std::move(w)), r_(std::move(r)) {}
-  std::string_view kernel() const override { return "lstm_dynamic_u8"; }
-  size_t bytes() const override { return w_.bytes() + r_.bytes(); }
+  DynamicLstm(Tensor w, Tensor r, std::unique_ptr<PreparedOp> fast)
+      : w_(std::move(w)), r_(std::move(r)), fast_(std::move(fast)) {}
+  std::string_view kernel() const override { return fast_ != nullptr ? fast_->kernel() : "lstm_dynamic_u8"; }
+  size_t bytes() const override { return w_.bytes() + r_.bytes() + (fast_ != nullptr ? fast_->bytes() : 0); }
   bool holds(size_t input) const override { return input == 1 || input == 2; }
   Result<bool> run(RunContext& c) const override {
-    BOLIDE_TRY(run_with(c, w_, r_));
+    BOLIDE_TRY(run_with(c, w_, r_, fast_.get()));
     return true;
   }
 
  private:
-  Tensor w_, r_;
+  Tensor w_, r_;  // for what fast_ does not do
+  std::unique_ptr<PreparedOp> fast_;
 };
 
 }  // namespace
@@ -94,7 +100,7 @@ Result<> run_dynamic_quantize_lstm(RunContext& c) {
     BOLIDE_TRY(const Tensor* zero, c.tensor_if(kLstmInputs + 2 * i + 1));
     BOLIDE_TRY(weights[i], plain_weights(*codes, *scale, zero, c.pool()));
   }
-  return run_with(c, weights[0], weights[1]);
+  return run_with(c, weights[0], weights[1], nullptr);
 }
 
 Result<std::unique_ptr<PreparedOp>> prepare_dynamic_quantize_lstm(const PrepareContext& context) {
@@ -107,7 +113,8 @@ Result<std::unique_ptr<PreparedOp>> prepare_dynamic_quantize_lstm(const PrepareC
       return nullptr;
     BOLIDE_TRY(weights[i], plain_weights(*codes, *scale, zero, packed_pool()));
   }
-  return std::make_unique<DynamicLstm>(std::move(weights[0]), std::move(weights[1]));
+  BOLIDE_TRY(std::unique_ptr<PreparedOp> fast, prepare_rounded_lstm(context, weights[0], weights[1]));
+  return std::make_unique<DynamicLstm>(std::move(weights[0]), std::move(weights[1]), std::move(fast));
 }
 
 }  // namespace bolide

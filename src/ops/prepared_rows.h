@@ -52,6 +52,8 @@ Prepared prepare_reduce(const PrepareContext& c) {
 // recurrent_prepared.cc
 Prepared prepare_lstm(const PrepareContext& c);
 Prepared prepare_gru(const PrepareContext& c);
+// An LSTM with these W and R that rounds its state to u8 at every step (run_lstm). X is rounded before it.
+Prepared prepare_rounded_lstm(const PrepareContext& c, const Tensor& w, const Tensor& r);
 // rows_prepared.cc. Kinds are isa::RowUnary and isa::RowBinary; `biased`: input 1 is added first, along the last axis.
 Prepared prepare_unary(const PrepareContext& c, int kind, std::array<float, 2> p = {}, bool biased = false);
 Prepared prepare_binary(const PrepareContext& c, int kind);

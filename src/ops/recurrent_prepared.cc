@@ -18,8 +18,13 @@ struct Direction {
 
 class PreparedRecurrence final : public PreparedOp {
  public:
-  PreparedRecurrence(const isa::RowFunctions& rows, std::vector<Direction> directions, bool lstm, bool before_reset)
-      : rows_(rows), directions_(std::move(directions)), lstm_(lstm), before_reset_(before_reset) {}
+  PreparedRecurrence(const isa::RowFunctions& rows, std::vector<Direction> directions, bool lstm, bool before_reset,
+                     bool rounds_state)
+      : rows_(rows),
+        directions_(std::move(directions)),
+        lstm_(lstm),
+        before_reset_(before_reset),
+        rounds_state_(rounds_state) {}
   std::string_view kernel() const override { return directions_[0].input->kernel(); }
   size_t bytes() const override {
     size_t sum = 0;
@@ -104,7 +109,7 @@ class PreparedRecurrence final : public PreparedOp {
       const int64_t t = backward ? r.T - 1 - k : k;
       const float* from = run.input.as<float>().data() + r.x_row(t, 0) / r.I * G;
       const int64_t stride = r.batch_first ? r.T * G : G;
-      lstm_ ? lstm_step(run, d, from, stride, h, cell) : gru_step(run, d, from, stride, h, spare);
+      lstm_ ? lstm_step(run, d, from, stride, h, cell, spare) : gru_step(run, d, from, stride, h, spare);
       for (int64_t s = 0; s < r.S; ++s) std::copy_n(h + s * H, H, y->mutate<float>().data() + r.y_row(t, direction, s));
     }
     for (int i = 0; i < 2; ++i)
@@ -112,12 +117,17 @@ class PreparedRecurrence final : public PreparedOp {
         std::copy_n(run.state(i) + s * H, H, last[i]->mutate<float>().data() + r.state_row(direction, s));
   }
 
-  // Gates i, o, f, c.
-  void lstm_step(Run& run, const Direction& d, const float* input, int64_t stride, float* h, float* c) const {
+  // Gates i, o, f, c; `spare` [S, H].
+  void lstm_step(Run& run, const Direction& d, const float* input, int64_t stride, float* h, float* c,
+                 float* spare) const {
     const int64_t H = run.r.H;
     float* const gates = run.gates.mutate<float>().data();
+    if (rounds_state_) {
+      std::copy_n(h, run.r.S * H, spare);
+      round_to_u8({spare, static_cast<size_t>(run.r.S * H)});
+    }
     run.multiply(*d.state, {.rows = run.r.S,
-                            .x = h,
+                            .x = rounds_state_ ? spare : h,
                             .x_stride = H,
                             .out = gates,
                             .out_stride = run.G,
@@ -174,14 +184,14 @@ class PreparedRecurrence final : public PreparedOp {
 
   const isa::RowFunctions& rows_;
   std::vector<Direction> directions_;
-  bool lstm_, before_reset_;
+  bool lstm_, before_reset_, rounds_state_;
 };
 
 bool is_f32(const Tensor* t, int rank) { return t != nullptr && t->dtype() == DType::kF32 && t->rank() == rank; }
 
-Prepared prepare(const PrepareContext& c, bool lstm) {
+Prepared prepare(const PrepareContext& c, bool lstm, const Tensor* w, const Tensor* weights, bool rounds_state) {
   const isa::RowFunctions* rows = row_functions(c.device.isa);
-  const Tensor *w = c.constant(1), *weights = c.constant(2), *bias = c.constant(3);
+  const Tensor* bias = c.constant(3);
   BOLIDE_TRY(const int64_t coupled, c.attributes.integer("input_forget", 0));
   BOLIDE_TRY(const int64_t linear, c.attributes.integer("linear_before_reset", 0));
   if (rows == nullptr || !is_f32(w, 3) || !is_f32(weights, 3) || coupled != 0 || (c.has(3) && !is_f32(bias, 2)))
@@ -212,12 +222,15 @@ Prepared prepare(const PrepareContext& c, bool lstm) {
     }
     directions.push_back(std::move(d));
   }
-  return std::make_unique<PreparedRecurrence>(*rows, std::move(directions), lstm, before_reset);
+  return std::make_unique<PreparedRecurrence>(*rows, std::move(directions), lstm, before_reset, rounds_state);
 }
 
 }  // namespace
 
-Prepared prepare_lstm(const PrepareContext& c) { return prepare(c, true); }
-Prepared prepare_gru(const PrepareContext& c) { return prepare(c, false); }
+Prepared prepare_lstm(const PrepareContext& c) { return prepare(c, true, c.constant(1), c.constant(2), false); }
+Prepared prepare_gru(const PrepareContext& c) { return prepare(c, false, c.constant(1), c.constant(2), false); }
+Prepared prepare_rounded_lstm(const PrepareContext& c, const Tensor& w, const Tensor& r) {
+  return prepare(c, true, &w, &r, true);
+}
 
 }  // namespace bolide

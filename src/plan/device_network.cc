@@ -31,15 +31,20 @@ void copy_on(Workers& workers, std::byte* to, const std::byte* from, size_t byte
 }  // namespace
 
 struct DeviceNetwork::State {
-  State(const Graph& general, Device& on, DeviceNetworkSettings given)
-      : graph(general), device(on), settings(std::move(given)), pool(on), constants(on) {}
+  State(const Graph& general, Device& on, DeviceNetworkSettings given, std::shared_ptr<DeviceShared> with)
+      : graph(general),
+        device(on),
+        settings(std::move(given)),
+        shared(with != nullptr ? std::move(with) : std::make_shared<DeviceShared>(on)),
+        pool(on),
+        choices(shared->timings()) {}
 
   const Graph& graph;
   Device& device;
   DeviceNetworkSettings settings;
+  std::shared_ptr<DeviceShared> shared;
   std::unique_ptr<Stream> stream;
   DevicePool pool;
-  DeviceConstants constants;
   ProductChoices choices;
   std::shared_ptr<std::byte> fault;
   Buffer pinned_fault;
@@ -53,11 +58,12 @@ struct DeviceNetwork::State {
     return {.device = device,
             .stream = *stream,
             .pool = pool,
-            .constants = constants,
+            .constants = shared->constants(),
             .choices = choices,
             .compute = settings.compute,
             .fault = reinterpret_cast<uint32_t*>(fault.get()),
-            .capturing = capturing};
+            .capturing = capturing,
+            .tf32 = settings.tf32};
   }
 
   // The slot's value on the host.
@@ -66,9 +72,10 @@ struct DeviceNetwork::State {
     if (slot.on_host) return {};
     if (machine.capturing) return error(Code::kInternal, "a copy to the host while capturing");
     if (!slot.device) return error(Code::kInternal, "a value is nowhere");
-    const auto start = Clock::now();
     BOLIDE_TRY(const DeviceTensor plain, machine.converted(slot.device, slot.dtype, false));
     BOLIDE_TRY(Tensor tensor, Tensor::make(slot.dtype, slot.shape, host_pool));
+    BOLIDE_TRY(stream->synchronize());  // what made it is no part of the copy's time
+    const auto start = Clock::now();
     BOLIDE_TRY(copy_bytes(*stream, {tensor.mutable_data(), tensor.bytes()}, {plain.memory.get(), tensor.bytes()}));
     BOLIDE_TRY(stream->synchronize());
     if (placement != nullptr)
@@ -82,11 +89,11 @@ struct DeviceNetwork::State {
   static void put(DeviceSlot& slot, DeviceTensor tensor) {
     slot.dtype = tensor.declared, slot.shape = tensor.shape;
     slot.device = std::move(tensor);
-    slot.on_host = slot.is_known = false;
+    slot.on_host = slot.is_known = false, slot.is_made_there = true;
     slot.host = {};
   }
   static void put(DeviceSlot& slot, AnyValue value, bool known) {
-    slot.device = {};
+    slot.device = {}, slot.is_made_there = false;
     if (const Tensor* tensor = value.tensor()) slot.dtype = tensor->dtype(), slot.shape = tensor->shape();
     slot.host = std::move(value);
     slot.on_host = true, slot.is_known = known;
@@ -94,7 +101,7 @@ struct DeviceNetwork::State {
 
   // True: it ran on the device.
   Result<bool> run_on_device(DeviceProgram& program, DeviceMachine& machine, DeviceProgram::Step& step, size_t index,
-                             bool with_behind) {
+                             bool with_behind, Placement& placement) {
     const Node& node = program.graph.node(step.node);
     std::vector<DeviceSlot*> in;
     for (const ValueId id : node.in) {
@@ -118,6 +125,7 @@ struct DeviceNetwork::State {
     }
     DeviceContext context(machine, what, stream->workers());
     BOLIDE_TRY(const bool ran, step.row->run(context));
+    placement.bytes_to_device += context.bytes_in(), placement.copy_seconds += context.seconds_in();
     if (!ran) return false;
     if (with_behind) {
       put(program.slots[static_cast<size_t>(step.behind.last)], std::move(context.made()[0]));
@@ -157,28 +165,7 @@ struct DeviceNetwork::State {
       if (machine.capturing) return error(Code::kInternal, "a node of the CPU while capturing");
       program.can_capture = false;
     }
-    if (!step.is_prepared) {
-      step.is_prepared = true;
-      for (const Body& body : node.bodies) {
-        BOLIDE_TRY(Interpreter inside, Interpreter::make(*body.graph));
-        step.bodies.push_back(std::make_unique<Interpreter>(std::move(inside)));
-      }
-      if (step.op->def->prepare != nullptr) {
-        std::vector<const AnyValue*> given;
-        uint64_t present = 0;
-        for (size_t i = 0; i < node.in.size() && i < 64; ++i)
-          if (node.in[i] != kNoValue) present |= uint64_t{1} << i;
-        for (const ValueId id : node.in)
-          given.push_back(id == kNoValue ? nullptr : program.graph.value(id).constant.get());
-        BOLIDE_TRY(step.prepared, step.op->def->prepare({.attributes = *step.op->attributes,
-                                                         .version = step.op->version,
-                                                         .constants = given,
-                                                         .outputs = node.out.size(),
-                                                         .device = device.info(),
-                                                         .workers = stream->workers(),
-                                                         .present = present}));
-      }
-    }
+    BOLIDE_TRY(program.prepare_for_cpu(step, device.info(), stream->workers()));
     std::vector<AnyValue> out(node.out.size());
     const auto run_body = [&](std::string_view attribute,
                               std::vector<AnyValue> values) -> Result<std::vector<AnyValue>> {
@@ -223,25 +210,18 @@ struct DeviceNetwork::State {
     placement.bytes_to_host = placement.bytes_to_device = 0, placement.copy_seconds = 0;
     if (step.row != nullptr && !step.on_host && !is_of_shapes(program, program.graph.node(step.node))) {
       placement.where = Placement::Where::kDevice;
-      for (const ValueId id : program.graph.node(step.node).in) {
-        if (id == kNoValue) continue;
-        const DeviceSlot& slot = program.slots[static_cast<size_t>(id)];
-        if (slot.on_host && !slot.is_known && !slot.device && slot.host.tensor() != nullptr)
-          placement.bytes_to_device += static_cast<int64_t>(slot.host.tensor()->bytes());
-      }
       if (!step.behind.nodes.empty() && !step.behind_refused) {
-        BOLIDE_TRY(const bool ran, run_on_device(program, machine, step, index, true));
+        BOLIDE_TRY(const bool ran, run_on_device(program, machine, step, index, true, placement));
         if (ran) return {};
         step.behind_refused = true;
       }
-      BOLIDE_TRY(const bool ran, run_on_device(program, machine, step, index, false));
+      BOLIDE_TRY(const bool ran, run_on_device(program, machine, step, index, false, placement));
       if (ran) return {};
       step.on_host = true;
     } else if (!step.behind.nodes.empty()) {
       step.behind_refused = true;
     }
     placement.where = Placement::Where::kHost;
-    placement.bytes_to_device = 0;
     return run_on_host(program, machine, step, host_pool, placement);
   }
 
@@ -271,7 +251,7 @@ struct DeviceNetwork::State {
     for (const Output& output : program.graph.outputs()) {
       DeviceSlot& slot = program.slots[static_cast<size_t>(output.value)];
       DeviceTensor plain;
-      if (!slot.on_host && slot.device) {
+      if (slot.device && (!slot.on_host || slot.is_made_there)) {
         BOLIDE_TRY(plain, machine.converted(slot.device, slot.dtype, false));
       } else if (!slot.is_known) {
         program.can_capture = false;  // the input itself, or made by the CPU
@@ -314,7 +294,7 @@ struct DeviceNetwork::State {
     return {};
   }
 
-  Result<> copy_in(DeviceProgram& program, const std::vector<AnyValue>& given) {
+  Result<> copy_in(DeviceProgram& program, const std::vector<AnyValue>& given, const DeviceArrays* arrays) {
     if (program.in_at.empty() && !given.empty()) {
       size_t at = 0;
       for (size_t i = 0; i < given.size(); ++i) {
@@ -328,26 +308,40 @@ struct DeviceNetwork::State {
     }
     for (size_t i = 0; i < given.size(); ++i) {
       const Tensor& tensor = *given[i].tensor();
+      DeviceSlot& slot = program.slots[static_cast<size_t>(program.inputs[i])];
+      slot.dtype = tensor.dtype(), slot.shape = tensor.shape();
+      slot.is_known = slot.is_made_there = false;
+      const DeviceTensor* there = arrays != nullptr && i < arrays->inputs.size() ? &arrays->inputs[i] : nullptr;
+      if (there != nullptr && *there) {
+        if (there->dtype != tensor.dtype() || there->shape != tensor.shape() || there->channels_last)
+          return error(Code::kInternal, "an input on the device is not what it is given as");
+        if (tensor.bytes() > 0)
+          BOLIDE_TRY(copy_bytes(*stream, {program.input_memory[i].memory.get(), tensor.bytes()},
+                                {there->memory.get(), tensor.bytes()}));
+        slot.host = {}, slot.on_host = false;
+        continue;
+      }
       std::byte* const staged = program.pinned_in.data() + program.in_at[i];
       copy_on(stream->workers(), staged, tensor.data(), tensor.bytes());
       if (tensor.bytes() > 0)
         BOLIDE_TRY(
             copy_bytes(*stream, {program.input_memory[i].memory.get(), tensor.bytes()}, {staged, tensor.bytes()}));
-      DeviceSlot& slot = program.slots[static_cast<size_t>(program.inputs[i])];
-      slot.host = given[i], slot.on_host = true, slot.is_known = false;
-      slot.dtype = tensor.dtype(), slot.shape = tensor.shape();
+      slot.host = given[i], slot.on_host = true;
     }
     return {};
   }
 
   Result<std::vector<AnyValue>> copy_out(DeviceProgram& program, TensorPool& host_pool,
-                                         std::span<const OutputMemory> memories) {
+                                         std::span<const OutputMemory> memories, DeviceArrays* arrays) {
     size_t at = 0;
     const std::vector<DeviceTensor>& made = was_captured ? program.captured_outputs : program.output_memory;
+    const auto stays = [&](size_t i) { return arrays != nullptr && i < arrays->stays.size() && arrays->stays[i]; };
+    if (arrays != nullptr) arrays->outputs.assign(made.size(), {});
     program.out_at.clear();
     for (const DeviceTensor& tensor : made) {
       program.out_at.push_back(at);
-      if (tensor) at += rounded(static_cast<size_t>(tensor.elements()) * element_bytes(tensor.dtype));
+      if (tensor && !stays(program.out_at.size() - 1))
+        at += rounded(static_cast<size_t>(tensor.elements()) * element_bytes(tensor.dtype));
     }
     if (program.pinned_out.size() < at + kAlign) {
       BOLIDE_TRY(program.pinned_out, device.allocate(at + kAlign, Memory::kPinned));
@@ -355,6 +349,12 @@ struct DeviceNetwork::State {
     for (size_t i = 0; i < made.size(); ++i) {
       const DeviceTensor& tensor = made[i];
       const size_t bytes = static_cast<size_t>(tensor.shape.elements()) * element_bytes(tensor.dtype);
+      if (tensor && stays(i)) {  // the next run writes where it lies
+        BOLIDE_TRY(auto memory, shared->outputs().take(bytes));
+        if (bytes > 0) BOLIDE_TRY(copy_bytes(*stream, {memory.get(), bytes}, {tensor.memory.get(), bytes}));
+        arrays->outputs[i] = {std::move(memory), tensor.dtype, tensor.declared, tensor.shape, false};
+        continue;
+      }
       if (!tensor || bytes == 0) continue;
       BOLIDE_TRY(
           copy_bytes(*stream, {program.pinned_out.data() + program.out_at[i], bytes}, {tensor.memory.get(), bytes}));
@@ -372,6 +372,10 @@ struct DeviceNetwork::State {
       const DeviceTensor& from = made[i];
       if (!from) {
         results.push_back(program.slots[static_cast<size_t>(program.graph.outputs()[i].value)].host);
+        continue;
+      }
+      if (stays(i)) {
+        results.emplace_back(Tensor::over({}, nullptr, from.dtype, from.shape));
         continue;
       }
       Tensor tensor;
@@ -404,10 +408,11 @@ struct DeviceNetwork::State {
   }
 
   Result<std::vector<AnyValue>> run(const std::vector<AnyValue>& given, TensorPool& host_pool,
-                                    const GeneralObserver* observer, std::span<const OutputMemory> memories) {
+                                    const GeneralObserver* observer, std::span<const OutputMemory> memories,
+                                    DeviceArrays* arrays) {
     const std::string key = key_of(given);
     BOLIDE_TRY(DeviceProgram * program, program_for(given, key));
-    BOLIDE_TRY(copy_in(*program, given));
+    BOLIDE_TRY(copy_in(*program, given, arrays));
     BOLIDE_TRY(stream->fill({fault.get(), sizeof(uint32_t)}, std::byte{0}));
     BOLIDE_TRY(stream->record(*begin));
     was_captured = program->captured != nullptr && observer == nullptr;
@@ -420,10 +425,10 @@ struct DeviceNetwork::State {
       program->pool_bytes = pool.bytes() == before ? before : 0;
     }
     BOLIDE_TRY(stream->record(*end));
-    BOLIDE_TRY(auto results, copy_out(*program, host_pool, memories));
+    BOLIDE_TRY(auto results, copy_out(*program, host_pool, memories, arrays));
     BOLIDE_TRY(device_seconds, end->seconds_since(*begin));
     placements = program->placements;
-    ++program->runs;
+    if (program->runs++ == 0) shared->save_timings();
     if (observer == nullptr && program->captured == nullptr && program->runs >= 2 && settings.capture)
       BOLIDE_TRY(try_capture(*program, host_pool));
     return results;
@@ -458,8 +463,9 @@ DeviceNetwork::~DeviceNetwork() {
 }
 
 Result<std::unique_ptr<DeviceNetwork>> DeviceNetwork::make(const Graph& graph, Device& device,
-                                                           DeviceNetworkSettings settings) {
-  auto state = std::make_unique<State>(graph, device, std::move(settings));
+                                                           DeviceNetworkSettings settings,
+                                                           std::shared_ptr<DeviceShared> shared) {
+  auto state = std::make_unique<State>(graph, device, std::move(settings), std::move(shared));
   BOLIDE_TRY(state->stream, device.make_stream());
   BOLIDE_TRY(state->fault, state->pool.take(sizeof(uint32_t)));
   BOLIDE_TRY(state->pinned_fault, device.allocate(kAlign, Memory::kPinned));
@@ -473,8 +479,24 @@ bool DeviceNetwork::can_run(const std::vector<AnyValue>& inputs) { return !key_o
 
 Result<std::vector<AnyValue>> DeviceNetwork::run(const std::vector<AnyValue>& inputs, TensorPool& pool,
                                                  const GeneralObserver* observer,
-                                                 std::span<const OutputMemory> memories) {
-  return state_->run(inputs, pool, observer, memories);
+                                                 std::span<const OutputMemory> memories, DeviceArrays* arrays) {
+  return state_->run(inputs, pool, observer, memories, arrays);
+}
+
+Result<DeviceTensor> DeviceNetwork::to_device(const Tensor& tensor) {
+  BOLIDE_TRY(auto memory, state_->shared->outputs().take(tensor.bytes()));
+  if (tensor.bytes() > 0)
+    BOLIDE_TRY(copy_bytes(*state_->stream, {memory.get(), tensor.bytes()}, {tensor.data(), tensor.bytes()}));
+  BOLIDE_TRY(state_->stream->synchronize());
+  return DeviceTensor{std::move(memory), tensor.dtype(), tensor.dtype(), tensor.shape(), false};
+}
+
+Result<Tensor> DeviceNetwork::to_host(const DeviceTensor& tensor, TensorPool& pool) {
+  BOLIDE_TRY(Tensor to, Tensor::make(tensor.dtype, tensor.shape, pool));
+  if (to.bytes() > 0)
+    BOLIDE_TRY(copy_bytes(*state_->stream, {to.mutable_data(), to.bytes()}, {tensor.memory.get(), to.bytes()}));
+  BOLIDE_TRY(state_->stream->synchronize());
+  return to;
 }
 
 std::string DeviceNetwork::where(NodeId node) const {
@@ -492,7 +514,7 @@ std::string DeviceNetwork::where(NodeId node) const {
 const std::vector<Placement>& DeviceNetwork::placements() const { return state_->placements; }
 bool DeviceNetwork::was_captured() const { return state_->was_captured; }
 double DeviceNetwork::device_seconds() const { return state_->device_seconds; }
-size_t DeviceNetwork::constant_bytes() const { return state_->constants.bytes(); }
+size_t DeviceNetwork::constant_bytes() const { return state_->shared->constants().bytes(); }
 size_t DeviceNetwork::activation_bytes() const { return state_->pool.bytes(); }
 
 }  // namespace bolide

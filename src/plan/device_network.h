@@ -13,15 +13,25 @@
 #include <vector>
 
 #include "ops/device/device_op.h"
+#include "plan/device_shared.h"
 #include "plan/interpreter.h"
 
 namespace bolide {
 
 struct DeviceNetworkSettings {
   DType compute = DType::kF32;  // what floats of f32 are kept as on the device: f32, f16, bf16
+  bool tf32 = false;            // with f32: products may round what they multiply to tf32
   std::set<std::string> skip_passes;
   bool capture = true;
   size_t shapes_max = 8;  // sets of shapes whose programs are kept
+};
+
+// Inputs and outputs that are on the device before and after a run. They are of types as the model declares them, and
+// row-major. Any thread may keep and drop them; the device and DeviceShared must outlive them.
+struct DeviceArrays {
+  std::vector<DeviceTensor> inputs;   // by input; none: from the host. What `inputs` of run has there needs no contents
+  std::vector<bool> stays;            // by output: it is not copied to the host
+  std::vector<DeviceTensor> outputs;  // by output: those that stay; others, and those that the CPU made, are none
 };
 
 // The names to skip, and those of passes that make ops which only the CPU has.
@@ -39,16 +49,23 @@ struct Placement {
 class DeviceNetwork {
  public:
   // The graph, as passes for no particular shapes left it, must outlive the network; so must device.
-  static Result<std::unique_ptr<DeviceNetwork>> make(const Graph& graph, Device& device,
-                                                     DeviceNetworkSettings settings);
+  // `shared`: of this device; null: one for this network alone.
+  static Result<std::unique_ptr<DeviceNetwork>> make(const Graph& graph, Device& device, DeviceNetworkSettings settings,
+                                                     std::shared_ptr<DeviceShared> shared = nullptr);
   ~DeviceNetwork();
 
   // All of them are tensors that a GPU may have.
   static bool can_run(const std::vector<AnyValue>& inputs);
 
   // As Interpreter::run. With an observer nodes run one by one, and its values are those of the device, copied back.
+  // Outputs that stay have no contents on the host: only their types and shapes are there.
   Result<std::vector<AnyValue>> run(const std::vector<AnyValue>& inputs, TensorPool& pool,
-                                    const GeneralObserver* observer, std::span<const OutputMemory> memories);
+                                    const GeneralObserver* observer, std::span<const OutputMemory> memories,
+                                    DeviceArrays* arrays = nullptr);
+
+  // Copies, which wait until they are done.
+  Result<DeviceTensor> to_device(const Tensor& tensor);
+  Result<Tensor> to_host(const DeviceTensor& tensor, TensorPool& pool);
 
   // "gpu", "gpu with NODE" or "cpu": where a node of the graph that an observer sees has run.
   std::string where(NodeId node) const;

@@ -208,4 +208,28 @@ Result<std::unique_ptr<DeviceProgram>> DeviceProgram::make(const Graph& general,
   return program;
 }
 
+Result<> DeviceProgram::prepare_for_cpu(Step& step, const DeviceInfo& device, Workers& workers) const {
+  if (step.is_prepared) return {};
+  step.is_prepared = true;
+  const Node& node = graph.node(step.node);
+  for (const Body& body : node.bodies) {
+    BOLIDE_TRY(Interpreter inside, Interpreter::make(*body.graph));
+    step.bodies.push_back(std::make_unique<Interpreter>(std::move(inside)));
+  }
+  if (step.op->def->prepare == nullptr) return {};
+  std::vector<const AnyValue*> given;
+  uint64_t present = 0;
+  for (size_t i = 0; i < node.in.size() && i < 64; ++i)
+    if (node.in[i] != kNoValue) present |= uint64_t{1} << i;
+  for (const ValueId id : node.in) given.push_back(id == kNoValue ? nullptr : graph.value(id).constant.get());
+  BOLIDE_TRY(step.prepared, step.op->def->prepare({.attributes = *step.op->attributes,
+                                                   .version = step.op->version,
+                                                   .constants = given,
+                                                   .outputs = node.out.size(),
+                                                   .device = device,
+                                                   .workers = workers,
+                                                   .present = present}));
+  return {};
+}
+
 }  // namespace bolide

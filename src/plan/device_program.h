@@ -39,6 +39,9 @@ struct DeviceProgram {
   static Result<std::unique_ptr<DeviceProgram>> make(const Graph& general, const std::vector<AnyValue>& inputs,
                                                      const std::set<std::string>& skip_passes, Workers& workers);
 
+  // Makes a step ready for the CPU, once: its kernel and what runs its bodies.
+  Result<> prepare_for_cpu(Step& step, const DeviceInfo& device, Workers& workers) const;
+
   Graph graph;
   std::string key;
   std::vector<ValueId> inputs;

@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <chrono>
 #include <unordered_map>
+#include <utility>
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "tensor/texts.h"
 
 namespace bolide {
 
@@ -182,6 +184,29 @@ struct Interpreter::Program {
     Workers& workers;
     TensorPool& pool;
     const GeneralObserver* observer;
+    size_t text_bytes_max;
+  };
+
+  // The texts of a run's values, by slot.
+  class Texts {
+   public:
+    Texts(size_t slots, size_t most) : slots_(slots), most_(most) {}
+    void drop(size_t slot) {
+      if (!of_.empty()) sum_ -= std::exchange(of_[slot], 0);
+    }
+    Result<> keep(size_t slot, const AnyValue& value) {
+      const size_t bytes = most_ > 0 ? text_bytes(value) : 0;
+      if (bytes == 0) return {};
+      of_.resize(slots_);
+      of_[slot] = bytes, sum_ += bytes;
+      if (sum_ <= most_) return {};
+      return error(Code::kOutOfMemory, fmt::format("{} of texts are beyond the limit of {}, with {} of others",
+                                                   size_text(bytes), size_text(most_), size_text(sum_ - bytes)));
+    }
+
+   private:
+    size_t slots_, most_, sum_ = 0;
+    std::vector<size_t> of_;  // empty: no value has texts
   };
 
   Result<std::vector<AnyValue>> run(std::vector<AnyValue> given, const Machine& machine,
@@ -189,9 +214,8 @@ struct Interpreter::Program {
     if (given.size() != inputs.size())
       return error(Code::kInvalid, fmt::format("{} inputs for a graph of {}", given.size(), inputs.size()));
     std::vector<AnyValue> values(slot_count);
-    const auto slot_of = [&](ValueId id) -> AnyValue& {
-      return values[static_cast<size_t>(slots[static_cast<size_t>(id)])];
-    };
+    const auto slot = [&](ValueId id) { return static_cast<size_t>(slots[static_cast<size_t>(id)]); };
+    const auto slot_of = [&](ValueId id) -> AnyValue& { return values[slot(id)]; };
     for (size_t i = 0; i < given.size(); ++i) slot_of(inputs[i]) = std::move(given[i]);
     const auto value_of = [&](ValueId id) -> const AnyValue* {
       const Value& value = graph->value(id);
@@ -200,6 +224,7 @@ struct Interpreter::Program {
     std::vector<const AnyValue*> in;
     std::vector<AnyValue> out;
     std::vector<OutputMemory> wanted;
+    Texts texts(slot_count, machine.text_bytes_max);
     for (const Step& step : steps) {
       const Node& node = graph->node(step.node);
       in.clear();
@@ -225,8 +250,15 @@ struct Interpreter::Program {
       if (machine.observer != nullptr)
         (*machine.observer)(*graph, step.node, in, out,
                             std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-      for (size_t i = 0; i < out.size(); ++i) slot_of(node.out[i]) = std::move(out[i]);
-      for (const ValueId id : step.last) slot_of(id) = {};
+      for (size_t i = 0; i < out.size(); ++i) {
+        if (auto kept = texts.keep(slot(node.out[i]), out[i]); !kept)
+          return std::move(kept).error().context(named(node, *step.op));
+        slot_of(node.out[i]) = std::move(out[i]);
+      }
+      for (const ValueId id : step.last) {
+        slot_of(id) = {};
+        texts.drop(slot(id));
+      }
     }
     std::vector<AnyValue> results;
     for (const Output& output : graph->outputs()) results.push_back(*value_of(output.value));
@@ -250,11 +282,11 @@ Result<Interpreter> Interpreter::make_and_drop(Graph& graph, const PrepareSettin
 }
 
 Result<std::vector<AnyValue>> Interpreter::run(std::vector<AnyValue> inputs, Workers& workers, TensorPool& pool,
-                                               const GeneralObserver* observer,
-                                               std::span<const OutputMemory> memories) const {
+                                               const GeneralObserver* observer, std::span<const OutputMemory> memories,
+                                               size_t text_bytes_max) const {
   BOLIDE_CHECK(memories.empty() || memories.size() == program_->graph->outputs().size(), "{} memories",
                memories.size());
-  return program_->run(std::move(inputs), {workers, pool, observer}, memories);
+  return program_->run(std::move(inputs), {workers, pool, observer, text_bytes_max}, memories);
 }
 
 const PreparedOp* Interpreter::prepared(const Graph& graph, NodeId node) const {

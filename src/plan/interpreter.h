@@ -38,9 +38,10 @@ class Interpreter {
 
   // Inputs in the graph's order, outputs as well. Errors name the node. `memories`: none, or one for each output, which
   // the op that makes it writes to if it fits; what else comes out (a view of an input, a constant) lies elsewhere.
+  // `text_bytes_max`: of the texts of all values of a graph at a time, which lie in no pool; 0: what the system has.
   Result<std::vector<AnyValue>> run(std::vector<AnyValue> inputs, Workers& workers, TensorPool& pool = heap_pool(),
                                     const GeneralObserver* observer = nullptr,
-                                    std::span<const OutputMemory> memories = {}) const;
+                                    std::span<const OutputMemory> memories = {}, size_t text_bytes_max = 0) const;
 
   // What a node of the graph or of a body was made into; null: nothing.
   const PreparedOp* prepared(const Graph& graph, NodeId node) const;

@@ -21,7 +21,7 @@ Tensor ramp(const Shape& shape) {
 }
 
 ValueId add(Graph& graph, std::string_view name, std::vector<ValueId> in, std::vector<Body> bodies = {}) {
-  const Generic op{find_op("", name, 18), 18, std::make_shared<Attributes>()};
+  const Generic op{find_op("", name, 20), 20, std::make_shared<Attributes>()};
   return graph.node(graph.add_general(op, std::move(in), 1, std::string(name), std::move(bodies))).out[0];
 }
 
@@ -139,6 +139,22 @@ TEST_F(InterpreterTest, WhatIsLargerThanTheLimitIsRefused) {
       EXPECT_EQ(pool.bytes_in_use(), 0u);
     }
   }
+}
+
+TEST_F(InterpreterTest, TextsThatGrowAreRefused) {
+  Graph graph;
+  ValueId value = graph.add_input("x", {});
+  for (int i = 0; i < 40; ++i) value = add(graph, "StringConcat", {value, value});
+  graph.add_output("y", value);
+  const auto interpreter = Interpreter::make(graph);
+  ASSERT_TRUE(interpreter);
+  const Tensor x = Tensor::strings({2}, {"some", "text"});
+  const auto results = interpreter->run({x}, workers, heap_pool(), nullptr, {}, 1 << 20);
+  ASSERT_FALSE(results);
+  EXPECT_EQ(results.error().code, Code::kOutOfMemory);
+  EXPECT_TRUE(results.error().text.starts_with("node StringConcat (StringConcat): ")) << results.error().text;
+  EXPECT_NE(results.error().text.find("of texts are beyond the limit of 1.00 MiB"), std::string::npos)
+      << results.error().text;
 }
 
 TEST_F(InterpreterTest, WhatAKernelThrowsForWantOfMemoryIsAnError) {

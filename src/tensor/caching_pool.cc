@@ -18,7 +18,6 @@ namespace bolide {
 namespace {
 
 constexpr size_t kAlignment = 64;
-constexpr size_t kLargePage = 2 << 20;
 constexpr size_t kSlab = 8 << 20;  // of a pool that has as much already; larger ones for larger tensors
 
 // Sizes of whole cache lines. Larger ones are a few lines longer, so that tensors of whole pages do not all begin at
@@ -117,8 +116,8 @@ struct CachingPool::State {
     slab.data = map_pages(slab.size, kLargePage);
     if (slab.data == nullptr)
       return error(Code::kOutOfMemory, fmt::format("no memory for {}{}", size_text(size), address_limit_note()));
-    // A refusal only costs speed. The first slab has small pages: small networks need few.
-    if (slab.size > kLargePage || !slabs.empty()) ::madvise(slab.data, slab.size, MADV_HUGEPAGE);
+    // The first slab has small pages: small networks need few.
+    if (slab.size > kLargePage || !slabs.empty()) prefer_large_pages(slab.data, slab.size);
     slab.free.emplace(0, slab.size);
     reserved += slab.size;
     ++fresh.count, fresh.bytes += slab.size;

@@ -28,4 +28,6 @@ std::byte* map_pages(size_t bytes, size_t alignment) {
 
 void unmap_pages(std::byte* data, size_t bytes) { ::munmap(data, round_up(bytes, kPage)); }
 
+void prefer_large_pages(std::byte* data, size_t bytes) { ::madvise(data, bytes, MADV_HUGEPAGE); }
+
 }  // namespace bolide

@@ -18,12 +18,13 @@ class HeapPool final : public TensorPool {
  public:
   Result<std::shared_ptr<std::byte>> take(size_t bytes) override {
     BOLIDE_TRY(expect_memory(bytes));
-    const bool is_large = bytes >= kLarge;
-    auto* data = is_large ? map_pages(bytes, 1)
+    const bool is_large = bytes >= kLarge, has_large_pages = bytes >= kLargePage;
+    auto* data = is_large ? map_pages(bytes, has_large_pages ? kLargePage : 1)
                           : static_cast<std::byte*>(
                                 ::operator new(bytes == 0 ? 1 : bytes, std::align_val_t{kAlignment}, std::nothrow));
     if (data == nullptr)
       return error(Code::kOutOfMemory, fmt::format("no memory for {}{}", size_text(bytes), address_limit_note()));
+    if (has_large_pages) prefer_large_pages(data, bytes);
     if (is_large) return std::shared_ptr<std::byte>(data, [bytes](std::byte* p) { unmap_pages(p, bytes); });
     return std::shared_ptr<std::byte>(data, [](std::byte* p) { ::operator delete(p, std::align_val_t{kAlignment}); });
   }

@@ -31,6 +31,7 @@ class TimingCache {
   const Entry* find(const std::string& key) const;
   void put(const std::string& key, const Entry& entry) { entries_[key] = entry; }
   size_t size() const { return entries_.size(); }
+  const std::map<std::string, Entry>& entries() const { return entries_; }
 
  private:
   Result<> parse(std::string_view text);

@@ -24,6 +24,9 @@ class FakeRunner final : public ModelRunner {
 
   Result<> submit(const StepBatch& batch) override {
     if (on_submit) BOLIDE_TRY(on_submit(batch));
+    wanted_.emplace_back();
+    for (const StepItem& item : batch.items)
+      wanted_.back().push_back(item.draws ? item.answer->request->top_logprobs : 0);
     for (const BlockCopy copy : batch.copies)
       for (int32_t i = 0; i < limits_.block_tokens; ++i) slot(copy.to, i) = slot(copy.from, i);
     std::vector<int32_t> drawn;
@@ -36,7 +39,13 @@ class FakeRunner final : public ModelRunner {
     ids_ = std::move(underway_.front());
     underway_.pop_front();
     logprobs_.assign(ids_.size(), -1.5f);
-    return StepResult{ids_, logprobs_};
+    tops_.assign(ids_.size(), {});
+    bool any = false;
+    for (size_t i = 0; i < ids_.size(); ++i)
+      for (int32_t n = 0; n < wanted_.front()[i]; ++n, any = true)
+        tops_[i].push_back({(ids_[i] + n) % kVocab, -1.5f - static_cast<float>(n)});
+    wanted_.pop_front();
+    return StepResult{ids_, logprobs_, any ? std::span(tops_) : std::span<std::vector<TokenLogprob>>()};
   }
   void forget(AnswerState&) override { ++forgotten; }
 
@@ -97,6 +106,8 @@ class FakeRunner final : public ModelRunner {
   std::deque<std::vector<int32_t>> underway_;
   std::vector<int32_t> last_, ids_;
   std::vector<float> logprobs_;
+  std::deque<std::vector<int32_t>> wanted_;  // Request::top_logprobs of each item of the steps under way
+  std::vector<std::vector<TokenLogprob>> tops_;
 };
 
 }  // namespace bolide

@@ -298,6 +298,9 @@ int run_attend_half(const CudaTarget& target, const AttendJob& job) {
 
 int run_attend_any(const CudaTarget& target, const AttendJob& job) {
   if (job.B * job.H * job.S == 0) return cudaSuccess;
+  // Few queries leave most of a tile empty.
+  if (job.S >= 16)
+    if (const int status = run_attend_tiled(target, job); status != kNoSuchChoice) return status;
   if (job.dtype == DType::kF16) return cuda::run_any<__half>(target, job);
   if (job.dtype == DType::kBF16) return cuda::run_any<__nv_bfloat16>(target, job);
   return cuda::run_any<float>(target, job);

@@ -103,6 +103,24 @@ __device__ __forceinline__ float apply(const Element& e, float x) {
     case ElementOp::kSign: return x > 0.f ? 1.f : x < 0.f ? -1.f : x;
     case ElementOp::kSin: return sinf(x);
     case ElementOp::kCos: return cosf(x);
+    case ElementOp::kTan: return tanf(x);
+    case ElementOp::kAsin: return asinf(x);
+    case ElementOp::kAcos: return acosf(x);
+    case ElementOp::kAtan: return atanf(x);
+    case ElementOp::kSinh: return sinhf(x);
+    case ElementOp::kCosh: return coshf(x);
+    case ElementOp::kAsinh: return asinhf(x);
+    case ElementOp::kAcosh: return acoshf(x);
+    case ElementOp::kAtanh: return atanhf(x);
+    case ElementOp::kSelu: return e.q * (x > 0.f ? x : e.p * expm1f(x));
+    case ElementOp::kCelu: return x >= 0.f ? x : e.p * expm1f(x / e.p);
+    case ElementOp::kThresholdedRelu: return x > e.p || x != x ? x : 0.f;
+    case ElementOp::kSoftsign: return x / (1.f + fabsf(x));
+    case ElementOp::kMish: return x * tanhf(x > 20.f ? x : log1pf(expf(x)));
+    case ElementOp::kShrink: return x < -e.p ? x + e.q : x > e.p ? x - e.q : 0.f;
+    case ElementOp::kScale: return fmaf(e.p, x, e.q);
+    case ElementOp::kIsNan: return x != x ? 1.f : 0.f;
+    case ElementOp::kIsInf: return (x == -INFINITY && e.p != 0.f) || (x == INFINITY && e.q != 0.f) ? 1.f : 0.f;
     case ElementOp::kNot: return x == 0.f ? 1.f : 0.f;
     default: return x;
   }
@@ -156,6 +174,7 @@ __device__ __forceinline__ C apply(const Element& e, C a, C b) {
       case ElementOp::kDiv: return a / b;
       case ElementOp::kPow: return powf(a, b);
       case ElementOp::kBiasGelu: return gelu(a + b);
+      case ElementOp::kFmod: return fmodf(a, b);
       default: return apply(e, static_cast<float>(a));
     }
   } else {

@@ -16,6 +16,14 @@ Result<> launch_elements(Stream& stream, const ElementsJob& job);
 Result<> launch_turn(Stream& stream, const TurnJob& job);
 Result<> launch_gather(Stream& stream, const GatherJob& job);
 Result<> launch_mapped(Stream& stream, const MappedJob& job);
+Result<> launch_gather_elements(Stream& stream, const GatherElementsJob& job);
+Result<> launch_resample(Stream& stream, const ResampleJob& job);
+Result<> launch_arg(Stream& stream, const ArgJob& job);
+Result<> launch_top_k(Stream& stream, const TopKJob& job);
+Result<> launch_channels(Stream& stream, const ChannelsJob& job);
+Result<> launch_moments(Stream& stream, const MomentsJob& job);
+Result<> launch_local_norm(Stream& stream, const LocalNormJob& job);
+Result<> launch_fold(Stream& stream, const FoldJob& job);
 Result<> launch_reduce(Stream& stream, const ReduceJob& job);
 Result<> launch_softmax(Stream& stream, const SoftmaxJob& job);
 Result<> launch_norm(Stream& stream, const NormJob& job);
@@ -25,8 +33,8 @@ Result<> launch_grouped(Stream& stream, const GroupedJob& job);
 Result<> launch_attend(Stream& stream, const AttendJob& job);
 
 // True if tensor cores can do the product.
-bool is_half_product(const ProductJob& job);
-// `choice`: as run_product_half takes it; kNoSuchChoice: without tensor cores. False: not for this product.
+bool is_tiled_product(const ProductJob& job);
+// `choice`: as run_product_tiled takes it; kNoSuchChoice: without tensor cores. False: not for this product.
 Result<bool> launch_product(Stream& stream, const ProductJob& job, int choice);
 int product_choices();
 

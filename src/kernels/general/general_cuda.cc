@@ -22,6 +22,30 @@ Result<> launch_gather(Stream& stream, const GatherJob& job) {
 Result<> launch_mapped(Stream& stream, const MappedJob& job) {
   return launched(stream, run_mapped(target_of(stream), job), "mapped");
 }
+Result<> launch_gather_elements(Stream& stream, const GatherElementsJob& job) {
+  return launched(stream, run_gather_elements(target_of(stream), job), "gather_elements");
+}
+Result<> launch_resample(Stream& stream, const ResampleJob& job) {
+  return launched(stream, run_resample(target_of(stream), job), "resample");
+}
+Result<> launch_arg(Stream& stream, const ArgJob& job) {
+  return launched(stream, run_arg(target_of(stream), job), "arg");
+}
+Result<> launch_top_k(Stream& stream, const TopKJob& job) {
+  return launched(stream, run_top_k(target_of(stream), job), "top_k");
+}
+Result<> launch_channels(Stream& stream, const ChannelsJob& job) {
+  return launched(stream, run_channels(target_of(stream), job), "channels");
+}
+Result<> launch_moments(Stream& stream, const MomentsJob& job) {
+  return launched(stream, run_moments(target_of(stream), job), "moments");
+}
+Result<> launch_local_norm(Stream& stream, const LocalNormJob& job) {
+  return launched(stream, run_local_norm(target_of(stream), job), "local_norm");
+}
+Result<> launch_fold(Stream& stream, const FoldJob& job) {
+  return launched(stream, run_fold(target_of(stream), job), "fold");
+}
 Result<> launch_reduce(Stream& stream, const ReduceJob& job) {
   return launched(stream, run_reduce(target_of(stream), job), "reduce");
 }
@@ -46,18 +70,19 @@ Result<> launch_attend(Stream& stream, const AttendJob& job) {
   return launched(stream, half ? run_attend_half(target, job) : run_attend_any(target, job), "attend");
 }
 
-bool is_half_product(const ProductJob& job) {
-  if (!is_half(job.dtype) || job.K % 8 != 0 || job.K == 0 || !is_aligned16(job.a) || !is_aligned16(job.b) ||
-      job.b_stride % 8 != 0 || job.b_batch % 8 != 0 || job.M == 0 || job.N == 0 || !is_aligned16(job.out) ||
-      job.out_batch % 8 != 0)
+bool is_tiled_product(const ProductJob& job) {
+  const int64_t each = is_half(job.dtype) ? 8 : 4;  // elements in 16 bytes
+  if ((!is_half(job.dtype) && job.dtype != DType::kF32) || job.K % each != 0 || job.K == 0 || !is_aligned16(job.a) ||
+      !is_aligned16(job.b) || job.b_stride % each != 0 || job.b_batch % each != 0 || job.M == 0 || job.N == 0 ||
+      !is_aligned16(job.out) || job.out_batch % each != 0)
     return false;
   const Epilogue& e = job.epilogue;
   if (e.residual != nullptr &&
-      (!is_aligned16(e.residual) || e.residual_stride % 8 != job.out_stride % 8 || e.residual_batch % 8 != 0))
+      (!is_aligned16(e.residual) || e.residual_stride % 8 != job.out_stride % 8 || e.residual_batch % each != 0))
     return false;
   if (job.is_convolution)
-    return (job.at.C == 4 || job.at.C % 8 == 0) && job.at.N * job.at.H * job.at.W * job.at.C < int64_t{1} << 31;
-  return job.a_stride % 8 == 0 && job.a_batch % 8 == 0;
+    return (job.at.C == 4 || job.at.C % each == 0) && job.at.N * job.at.H * job.at.W * job.at.C < int64_t{1} << 31;
+  return job.a_stride % each == 0 && job.a_batch % each == 0;
 }
 
 Result<bool> launch_product(Stream& stream, const ProductJob& job, int choice) {
@@ -67,9 +92,9 @@ Result<bool> launch_product(Stream& stream, const ProductJob& job, int choice) {
     BOLIDE_TRY(launched(stream, run_product_any(target, job), "product_any"));
     return true;
   }
-  const int status = run_product_half(target, job, choice);
+  const int status = run_product_tiled(target, job, choice);
   if (status == kNoSuchChoice) return false;
-  BOLIDE_TRY(launched(stream, status, "product_half"));
+  BOLIDE_TRY(launched(stream, status, "product_tiled"));
   return true;
 }
 
@@ -113,6 +138,6 @@ Result<> launch_library(Stream& stream, const ProductJob& job, const LibraryAlgo
   return launch_elements(stream, rest);
 }
 
-int product_choices() { return product_half_choices(); }
+int product_choices() { return product_tiled_choices(); }
 
 }  // namespace bolide

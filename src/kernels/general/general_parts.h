@@ -40,6 +40,24 @@ enum class ElementOp : uint8_t {
   kSign,
   kSin,
   kCos,
+  kTan,
+  kAsin,
+  kAcos,
+  kAtan,
+  kSinh,
+  kCosh,
+  kAsinh,
+  kAcosh,
+  kAtanh,
+  kSelu,  // p: alpha, q: gamma
+  kCelu,
+  kThresholdedRelu,
+  kSoftsign,
+  kMish,
+  kShrink,  // p: lambd, q: bias
+  kScale,   // p x + q
+  kIsNan,   // results are bools
+  kIsInf,   // p, q: 1 where a negative, a positive one counts
   kNot,
   kAdd,  // the first of two operands
   kSub,
@@ -50,7 +68,8 @@ enum class ElementOp : uint8_t {
   kMin,
   kPrelu,
   kBiasGelu,  // gelu(a + b)
-  kEqual,     // the first whose result is a bool
+  kFmod,
+  kEqual,  // the first whose result is a bool
   kLess,
   kLessEqual,
   kGreater,
@@ -107,11 +126,12 @@ struct GatherJob {
 };
 int run_gather(const CudaTarget& target, const GatherJob& job);
 
-// out[i, j, ...] = in[maps[0][i], maps[1][j], ...]; a null map is the identity.
+// out[i, j, ...] = in[maps[0][i], maps[1][j], ...]; a null map is the identity, -1 means the element `fill`.
 struct MappedJob {
   const void* in = nullptr;
   void* out = nullptr;
-  int rank = 0, bytes = 0;
+  int rank = 0, bytes = 0;                   // of an element: 1, 2, 4, 8 or 16
+  alignas(16) uint32_t fill[4] = {};         // its bytes, repeated
   int64_t dims[kGeneralRankMax] = {};        // of out
   int64_t in_strides[kGeneralRankMax] = {};  // elements
   int64_t out_strides[kGeneralRankMax] = {};
@@ -119,15 +139,72 @@ struct MappedJob {
 };
 int run_mapped(const CudaTarget& target, const MappedJob& job);
 
+// out = data at [..., index, ...] along `axis`, where dims and out_strides are of out and indices; else as GatherJob.
+struct GatherElementsJob {
+  const void *data = nullptr, *indices = nullptr;
+  void* out = nullptr;
+  bool wide = true;  // indices of i64, else i32
+  int rank = 0, axis = 0, bytes = 0;
+  int64_t dims[kGeneralRankMax] = {};          // of out and indices, both row-major
+  int64_t data_strides[kGeneralRankMax] = {};  // elements
+  int64_t limit = 0;                           // of the axis
+  uint32_t* fault = nullptr;
+  uint32_t mark = 0;
+};
+int run_gather_elements(const CudaTarget& target, const GatherElementsJob& job);
+
+// out[i, j, ...] = sum over the taps of up to three axes of weights * in[indices..., ...].
+struct ResampleJob {
+  struct Axis {
+    int axis = 0, count = 1;           // taps of an output position
+    const int32_t* indices = nullptr;  // [dims[axis], count]
+    const float* weights = nullptr;
+  };
+  const void* in = nullptr;
+  void* out = nullptr;
+  DType dtype = DType::kNone;
+  int rank = 0, axes = 0;
+  int64_t dims[kGeneralRankMax] = {};  // of out
+  int64_t in_strides[kGeneralRankMax] = {}, out_strides[kGeneralRankMax] = {};
+  Axis tapped[3];
+};
+int run_resample(const CudaTarget& target, const ResampleJob& job);
+
+// out [outer, inner] (i64) = where in [outer, count, inner] is greatest or least; of equal ones the first or last.
+struct ArgJob {
+  const void* in = nullptr;
+  int64_t* out = nullptr;
+  DType dtype = DType::kNone;
+  int64_t outer = 0, count = 0, inner = 0;
+  bool least = false, last = false;
+};
+int run_arg(const CudaTarget& target, const ArgJob& job);
+
+// values and indices [outer, k, inner] of the k greatest or least of in [outer, count, inner], in order; of equal ones
+// the first. count up to kTopKMax.
+inline constexpr int64_t kTopKMax = 16384;
+struct TopKJob {
+  const void* in = nullptr;
+  void* values = nullptr;
+  int64_t* indices = nullptr;
+  DType dtype = DType::kNone;
+  int64_t outer = 0, count = 0, inner = 0, k = 0;
+  bool least = false;
+};
+int run_top_k(const CudaTarget& target, const TopKJob& job);
+
 enum class Reduction : uint8_t { kSum, kMean, kMax, kMin, kProduct, kL1, kL2, kSquares };
 
-// out [outer, inner] over in [outer, count, inner].
+// out [outer, inner] over in [outer, count, inner]. `partial`, [outer, chunks, inner] floats: where few columns are
+// long, each is reduced by so many blocks first.
 struct ReduceJob {
   Reduction kind = Reduction::kSum;
   const void* in = nullptr;
   void* out = nullptr;
   DType in_dtype = DType::kNone, out_dtype = DType::kNone;
   int64_t outer = 0, count = 0, inner = 0;
+  float* partial = nullptr;
+  int64_t chunks = 1;
 };
 int run_reduce(const CudaTarget& target, const ReduceJob& job);
 
@@ -153,6 +230,44 @@ struct NormJob {
   bool centred = true;
 };
 int run_norm(const CudaTarget& target, const NormJob& job);
+
+// y = then(x * scale + shift) by channel: x [N, C, plane], or [N, plane, C] where `last`; scale and shift [C], or [N,
+// C] where `by_image`.
+struct ChannelsJob {
+  const void* x = nullptr;
+  void* y = nullptr;
+  DType dtype = DType::kNone;
+  int64_t N = 0, C = 0, plane = 0;
+  bool last = false, by_image = false;
+  const float *scale = nullptr, *shift = nullptr;
+  Element then;
+};
+int run_channels(const CudaTarget& target, const ChannelsJob& job);
+
+// scales and shifts [N, C] that normalise groups of channels, each by itself: run_channels does it. `by_group`: scale
+// and bias are [groups], else [C]. partial: room for moments_chunks(plane) * N * C * 2 floats.
+struct MomentsJob {
+  const void* x = nullptr;
+  DType dtype = DType::kNone;
+  int64_t N = 0, C = 0, plane = 0, groups = 1;
+  bool last = false, by_group = false;
+  const float *scale = nullptr, *bias = nullptr;
+  float epsilon = 0;
+  float *partial = nullptr, *scales = nullptr, *shifts = nullptr;
+};
+constexpr int64_t moments_chunks(int64_t plane) { return plane < 512 ? 1 : plane < 16384 ? plane / 256 : 64; }
+int run_moments(const CudaTarget& target, const MomentsJob& job);
+
+// y = x / (bias + alpha * squares of the channels [c - before, c + after])^beta, layouts as ChannelsJob has them.
+struct LocalNormJob {
+  const void* x = nullptr;
+  void* y = nullptr;
+  DType dtype = DType::kNone;
+  int64_t N = 0, C = 0, plane = 0, before = 0, after = 0;
+  bool last = false;
+  float alpha = 0, beta = 0, bias = 0;
+};
+int run_local_norm(const CudaTarget& target, const LocalNormJob& job);
 
 // x is [N, H, W, C] in memory (C the channels in memory, of which the first `channels` are used).
 struct Geometry {
@@ -187,22 +302,24 @@ struct Epilogue {
 struct ProductJob {
   const void *a = nullptr, *b = nullptr;
   void* out = nullptr;
-  DType dtype = DType::kNone;  // f16 or bf16: run_product_half; any of these and f32: run_product_any
+  DType dtype = DType::kNone;  // f16, bf16 or f32
   int64_t M = 0, N = 0, K = 0, batch = 1;
   int64_t a_stride = 0, b_stride = 0, out_stride = 0;  // between rows
   int64_t a_batch = 0, b_batch = 0, out_batch = 0;
+  bool tf32 = false;                                   // f32 may be rounded to tf32 before it is multiplied
   bool is_convolution = false, b_is_constant = false;  // constant: may be read before the kernel before has ended
   Geometry at;
   Epilogue epilogue;
 };
 
-// Tensor cores. K a multiple of 8, rows and pointers aligned to 16 bytes; a convolution's C 4 or a multiple of 8. Any
-// other N or M. `choice`: 0 .. product_half_choices() - 1; kUnsupported (-1): not for this product.
+// Tensor cores. K a multiple of 8 (f32: 4), rows and pointers aligned to 16 bytes; a convolution's C 4 or a multiple of
+// 8 (f32: of 4). Any other N or M. `choice`: 0 .. product_tiled_choices() - 1; kNoSuchChoice: not for this product.
 inline constexpr int kNoSuchChoice = -1;
-int product_half_choices();
-int run_product_half(const CudaTarget& target, const ProductJob& job, int choice);
+int product_tiled_choices();
+int run_product_tiled(const CudaTarget& target, const ProductJob& job, int choice);
 int run_product_f16(const CudaTarget& target, const ProductJob& job, int choice);
 int run_product_bf16(const CudaTarget& target, const ProductJob& job, int choice);
+int run_product_f32(const CudaTarget& target, const ProductJob& job, int choice);
 // Any sizes and strides, without tensor cores.
 int run_product_any(const CudaTarget& target, const ProductJob& job);
 
@@ -216,6 +333,18 @@ struct GroupedJob {
   Epilogue epilogue;
 };
 int run_grouped(const CudaTarget& target, const GroupedJob& job);
+
+// What a transposed convolution ends with: out [N, H, W, M] = sums of columns [N, OH, OW, groups, R S, M / groups] at
+// the positions that a forward convolution of `at` (whose input is out) would have read.
+struct FoldJob {
+  const void* columns = nullptr;
+  void* out = nullptr;
+  DType dtype = DType::kNone;
+  Geometry at;
+  int64_t M = 0, groups = 1;
+  Epilogue epilogue;
+};
+int run_fold(const CudaTarget& target, const FoldJob& job);
 
 // Attention over heads: rows of D (q, k) and Dv (v, out) neighbours, strides in elements. bias: null, or added to the
 // scores (f32, f16, bf16) or a bool that lets a key be seen; keys from `bias_keys` on are not seen.
@@ -236,6 +365,8 @@ struct AttendJob {
 };
 // Tensor cores: f16 or bf16, D and Dv multiples of 8 up to 128, aligned to 16 bytes.
 int run_attend_half(const CudaTarget& target, const AttendJob& job);
+// f32 arithmetic; kNoSuchChoice: a tile does not fit into shared memory.
+int run_attend_tiled(const CudaTarget& target, const AttendJob& job);
 // D and Dv up to 256.
 int run_attend_any(const CudaTarget& target, const AttendJob& job);
 

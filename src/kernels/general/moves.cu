@@ -1,4 +1,4 @@
-// Layouts turned, rows gathered, elements picked by maps.
+// Layouts turned, rows and elements gathered, elements picked by maps.
 #include "kernels/general/elements.cuh"
 
 namespace bolide {
@@ -86,14 +86,51 @@ __global__ void __launch_bounds__(256) mapped_kernel(const __grid_constant__ Map
   let_next_start();
   for (int64_t i = int64_t{blockIdx.x} * 256 + threadIdx.x; i < count; i += int64_t{gridDim.x} * 256) {
     int64_t rest = i, from = 0, to = 0;
+    bool there = true;
     for (int d = job.rank - 1; d >= 0; --d) {
       const int64_t index = rest % job.dims[d];
       rest /= job.dims[d];
-      from += (job.maps[d] != nullptr ? job.maps[d][index] : index) * job.in_strides[d];
+      const int64_t at = job.maps[d] != nullptr ? job.maps[d][index] : index;
+      there = there && at >= 0;
+      from += at * job.in_strides[d];
       to += index * job.out_strides[d];
     }
-    static_cast<W*>(job.out)[to] = static_cast<const W*>(job.in)[from];
+    static_cast<W*>(job.out)[to] = there ? static_cast<const W*>(job.in)[from] : *reinterpret_cast<const W*>(job.fill);
   }
+}
+
+template <class W>
+__global__ void __launch_bounds__(256)
+    gather_elements_kernel(const __grid_constant__ GatherElementsJob job, int64_t count) {
+  wait_for_previous();
+  let_next_start();
+  for (int64_t i = int64_t{blockIdx.x} * 256 + threadIdx.x; i < count; i += int64_t{gridDim.x} * 256) {
+    int64_t index =
+        job.wide ? static_cast<const int64_t*>(job.indices)[i] : static_cast<const int32_t*>(job.indices)[i];
+    if (index < 0) index += job.limit;
+    W value{};
+    if (index >= 0 && index < job.limit) {
+      int64_t rest = i, from = index * job.data_strides[job.axis];
+      for (int d = job.rank - 1; d >= 0; --d) {
+        if (d != job.axis) from += rest % job.dims[d] * job.data_strides[d];
+        rest /= job.dims[d];
+      }
+      value = static_cast<const W*>(job.data)[from];
+    } else {
+      *job.fault = job.mark;
+    }
+    static_cast<W*>(job.out)[i] = value;
+  }
+}
+
+template <class W>
+int run_elements_of(const CudaTarget& target, const GatherElementsJob& job) {
+  int64_t count = 1;
+  for (int d = 0; d < job.rank; ++d) count *= job.dims[d];
+  if (count == 0) return cudaSuccess;
+  const int64_t blocks = ceil_div(count, 256);
+  return launch(target, gather_elements_kernel<W>, dim3(static_cast<unsigned>(blocks < 1 << 20 ? blocks : 1 << 20)),
+                dim3(256), 0, job, count);
 }
 
 template <class W>
@@ -143,7 +180,17 @@ int run_mapped(const CudaTarget& target, const MappedJob& job) {
     case 1: return cuda::run_map<uint8_t>(target, job);
     case 2: return cuda::run_map<uint16_t>(target, job);
     case 4: return cuda::run_map<uint32_t>(target, job);
-    default: return cuda::run_map<uint64_t>(target, job);
+    case 8: return cuda::run_map<uint64_t>(target, job);
+    default: return cuda::run_map<uint4>(target, job);
+  }
+}
+
+int run_gather_elements(const CudaTarget& target, const GatherElementsJob& job) {
+  switch (job.bytes) {
+    case 1: return cuda::run_elements_of<uint8_t>(target, job);
+    case 2: return cuda::run_elements_of<uint16_t>(target, job);
+    case 4: return cuda::run_elements_of<uint32_t>(target, job);
+    default: return cuda::run_elements_of<uint64_t>(target, job);
   }
 }
 

@@ -2,9 +2,10 @@
 
 namespace bolide {
 
-int product_half_choices() { return cuda::kTiles * cuda::kSplitKinds; }
+int product_tiled_choices() { return cuda::kTiles * cuda::kSplitKinds; }
 
-int run_product_half(const CudaTarget& target, const ProductJob& job, int choice) {
+int run_product_tiled(const CudaTarget& target, const ProductJob& job, int choice) {
+  if (job.dtype == DType::kF32) return run_product_f32(target, job, choice);
   return job.dtype == DType::kF16 ? run_product_f16(target, job, choice) : run_product_bf16(target, job, choice);
 }
 

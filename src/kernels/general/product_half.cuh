@@ -1,14 +1,26 @@
-// Products of f16 and bf16 by tensor cores (mma.sync), f32 sums: plain ones and convolutions of channels-last tensors,
-// whose rows are gathered as they are copied (nothing is unfolded in memory). A block makes a tile of the result; a
-// cluster of blocks may share a tile, each summing a part of K, and add the parts up in shared memory.
+// Products by tensor cores (mma.sync), f32 sums: plain ones and convolutions of channels-last tensors, whose rows are
+// gathered as they are copied (nothing is unfolded in memory). A block makes a tile of the result; a cluster of blocks
+// may share a tile, each summing a part of K, and add the parts up in shared memory.
+//
+// f32 is multiplied as tf32, which has 10 bits behind the point: once if the caller asks for that, else three times,
+// a = high + low, a b = high high + high low + low high, which leaves an error of about 2^-21 of each product, as much
+// as sums of f32 have (Ootomo and Yokota 2022, "Recovering single precision accuracy from Tensor Cores").
 #pragma once
 
 #include "kernels/general/elements.cuh"
 
 namespace bolide::cuda {
 
-constexpr int kStepK = 64;  // elements of K in a stage: rows of 128 bytes, whose 16-byte chunks are swizzled
-constexpr int kChunks = kStepK / 8;
+constexpr int kRowBytes = 128;  // of K in a stage: 8 chunks of 16 bytes, which are swizzled
+constexpr int kChunks = kRowBytes / 16;
+// Elements of K in a stage, and in a chunk.
+template <class T>
+constexpr int kStepK = kRowBytes / static_cast<int>(sizeof(T));
+template <class T>
+constexpr int kEach = 16 / static_cast<int>(sizeof(T));
+
+// How f32 is multiplied.
+enum class Parts : uint8_t { kWhole, kTf32, kThreeTf32 };  // whole: f16, bf16
 
 __device__ __forceinline__ uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
@@ -49,6 +61,26 @@ __device__ __forceinline__ void multiply(float (&d)[4], const uint32_t (&a)[4], 
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// d [16, 8] += a [16, 8] b [8, 8]
+__device__ __forceinline__ void multiply_tf32(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+__device__ __forceinline__ uint32_t to_tf32(float x) {
+  uint32_t bits;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
+  return bits;
+}
+// x becomes its high part; what is left of it is returned. Infinities and NaN have nothing left.
+__device__ __forceinline__ uint32_t split_tf32(uint32_t& x) {
+  const float whole = __uint_as_float(x);
+  x = to_tf32(whole);
+  const float rest = whole - __uint_as_float(x);
+  return to_tf32(isfinite(rest) ? rest : 0.f);
+}
+
 __device__ __forceinline__ void cluster_barrier() {
   NV_IF_TARGET(NV_PROVIDES_SM_90, (asm volatile("barrier.cluster.arrive.release.aligned;\n\t"
                                                 "barrier.cluster.wait.acquire.aligned;" :: : "memory");))
@@ -71,13 +103,13 @@ struct TileShape {
   static constexpr int BM = kBM, BN = kBN, warps_m = kWarpsM, warps_n = kWarpsN, stages = kStages;
   static constexpr int threads = kWarpsM * kWarpsN * kWarp;
   static constexpr int WM = BM / warps_m, WN = BN / warps_n;  // of a warp
-  static constexpr int stage_bytes = (BM + BN) * kStepK * 2;
+  static constexpr int stage_bytes = (BM + BN) * kRowBytes;
   static constexpr int sums_stride = BN + 8;  // floats
   static constexpr int pipeline_bytes = stages * stage_bytes, sums_bytes = BM * sums_stride * 4;
   static constexpr int shared_bytes = pipeline_bytes > sums_bytes ? pipeline_bytes : sums_bytes;
 };
 
-template <class T, class Tile, Rows kRows>
+template <class T, class Tile, Rows kRows, Parts kParts>
 __global__ void __launch_bounds__(Tile::threads)
     product_half_kernel(const __grid_constant__ ProductJob job, int tiles_m, int tiles_n, int splits) {
   extern __shared__ __align__(128) unsigned char memory[];
@@ -94,13 +126,13 @@ __global__ void __launch_bounds__(Tile::threads)
   const int64_t batch = blockIdx.y;
   const T* const a = static_cast<const T*>(job.a) + batch * job.a_batch;
   const T* const b = static_cast<const T*>(job.b) + batch * job.b_batch;
-  const int steps_all = static_cast<int>((job.K + kStepK - 1) / kStepK);
+  const int steps_all = static_cast<int>((job.K + kStepK<T> - 1) / kStepK<T>);
   const int step0 = steps_all * split / splits, steps = steps_all * (split + 1) / splits - step0;
 
   // This thread's chunk of its rows: row0, row0 + kRowsPass, ...; all of them are swizzled alike.
   const int chunk = thread % kChunks, row0 = thread / kChunks;
   const Geometry& g = job.at;
-  int64_t k = int64_t{step0} * kStepK + chunk * 8, k_b = k;
+  int64_t k = int64_t{step0} * kStepK<T> + chunk * kEach<T>, k_b = k;
   const T* from_b = b + (n0 + row0) * job.b_stride + k;
   const T* from_a = a;                                   // plain: this thread's chunk of row0
   uint32_t there_a = 0, there_b = 0;                     // which of the rows exist
@@ -132,14 +164,14 @@ __global__ void __launch_bounds__(Tile::threads)
   }
 
   const uint32_t base = shared_address(memory);
-  const uint32_t place = static_cast<uint32_t>(row0 * kStepK * 2 + ((chunk ^ (row0 & 7)) << 4));
-  constexpr uint32_t kPassBytes = kRowsPass * kStepK * 2;
+  const uint32_t place = static_cast<uint32_t>(row0 * kRowBytes + ((chunk ^ (row0 & 7)) << 4));
+  constexpr uint32_t kPassBytes = kRowsPass * kRowBytes;
   const auto copy_b = [&](int stage) {
-    const uint32_t to = base + place + static_cast<uint32_t>(stage * Tile::stage_bytes + Tile::BM * kStepK * 2);
+    const uint32_t to = base + place + static_cast<uint32_t>(stage * Tile::stage_bytes + Tile::BM * kRowBytes);
     const uint32_t there = k_b < job.K ? there_b : 0;
 #pragma unroll
     for (int p = 0; p < kPassesB; ++p) copy16(to + p * kPassBytes, from_b + p * pass_b, (there >> p & 1) != 0);
-    from_b += kStepK, k_b += kStepK;
+    from_b += kStepK<T>, k_b += kStepK<T>;
   };
   const auto copy_a = [&](int stage) {
     const uint32_t to = base + place + static_cast<uint32_t>(stage * Tile::stage_bytes);
@@ -147,7 +179,7 @@ __global__ void __launch_bounds__(Tile::threads)
       const uint32_t there = k < job.K ? there_a : 0;
 #pragma unroll
       for (int p = 0; p < kPassesA; ++p) copy16(to + p * kPassBytes, from_a + p * pass_a, (there >> p & 1) != 0);
-      from_a += kStepK;
+      from_a += kStepK<T>;
     } else if constexpr (kRows == Rows::kTaps) {
       const int height = k < job.K ? H : 0, dh = tap_r * g.dilation_h, dw = tap_s * g.dilation_w;
       const int move = (dh * W + dw) * C + channel;
@@ -157,7 +189,7 @@ __global__ void __launch_bounds__(Tile::threads)
                            static_cast<unsigned>(at_w[p] + dw) < static_cast<unsigned>(W);
         copy16(to + p * kPassBytes, a + (offset[p] + move), there);
       }
-      channel += kStepK;
+      channel += kStepK<T>;
       while (channel >= C) {
         channel -= C;
         if (++tap_s == S) tap_s = 0, ++tap_r;
@@ -176,7 +208,7 @@ __global__ void __launch_bounds__(Tile::threads)
         }
       }
     }
-    k += kStepK;
+    k += kStepK<T>;
   };
 
   // Constants may be fetched while the kernel before ends.
@@ -211,29 +243,60 @@ __global__ void __launch_bounds__(Tile::threads)
     }
     commit();
     const uint32_t at_a = base + static_cast<uint32_t>(step % Tile::stages * Tile::stage_bytes);
-    const uint32_t at_b = at_a + Tile::BM * kStepK * 2;
+    const uint32_t at_b = at_a + Tile::BM * kRowBytes;
     // Operands of the next 16 of K are on their way while these are multiplied.
     uint32_t fa[2][kMs][4], fb[2][kNs / 2][4];
     const auto fetch = [&](int part, int turn) {
 #pragma unroll
       for (int i = 0; i < kMs; ++i)
-        load_matrices(fa[turn][i], at_a + static_cast<uint32_t>((a_row + i * 16) * kStepK * 2 +
+        load_matrices(fa[turn][i], at_a + static_cast<uint32_t>((a_row + i * 16) * kRowBytes +
                                                                 (((part * 2 + a_half) ^ (a_row & 7)) << 4)));
 #pragma unroll
       for (int j = 0; j < kNs / 2; ++j)
-        load_matrices(fb[turn][j], at_b + static_cast<uint32_t>((b_row + j * 16) * kStepK * 2 +
+        load_matrices(fb[turn][j], at_b + static_cast<uint32_t>((b_row + j * 16) * kRowBytes +
                                                                 (((part * 2 + b_half) ^ (b_row & 7)) << 4)));
     };
-    fetch(0, 0);
+    constexpr int kInStage = kRowBytes / 32;
+    if constexpr (kParts == Parts::kWhole) {
+      fetch(0, 0);
 #pragma unroll
-    for (int part = 0; part < kStepK / 16; ++part) {
-      const int turn = part % 2;
-      if (part + 1 < kStepK / 16) fetch(part + 1, turn ^ 1);
+      for (int part = 0; part < kInStage; ++part) {
+        const int turn = part % 2;
+        if (part + 1 < kInStage) fetch(part + 1, turn ^ 1);
 #pragma unroll
-      for (int i = 0; i < kMs; ++i)
+        for (int i = 0; i < kMs; ++i)
 #pragma unroll
-        for (int j = 0; j < kNs; ++j)
-          multiply(sums[i][j], fa[turn][i], fb[turn][j / 2][j % 2 * 2], fb[turn][j / 2][j % 2 * 2 + 1], T{});
+          for (int j = 0; j < kNs; ++j)
+            multiply(sums[i][j], fa[turn][i], fb[turn][j / 2][j % 2 * 2], fb[turn][j / 2][j % 2 * 2 + 1], T{});
+      }
+    } else {
+#pragma unroll
+      for (int part = 0; part < kInStage; ++part) {
+        fetch(part, 0);
+        uint32_t(&low_a)[kMs][4] = fa[1], (&low_b)[kNs / 2][4] = fb[1];
+#pragma unroll
+        for (int i = 0; i < kMs; ++i)
+#pragma unroll
+          for (int r = 0; r < 4; ++r) low_a[i][r] = split_tf32(fa[0][i][r]);
+#pragma unroll
+        for (int j = 0; j < kNs / 2; ++j)
+#pragma unroll
+          for (int r = 0; r < 4; ++r) low_b[j][r] = split_tf32(fb[0][j][r]);
+        if constexpr (kParts == Parts::kThreeTf32) {
+#pragma unroll
+          for (int i = 0; i < kMs; ++i)
+#pragma unroll
+            for (int j = 0; j < kNs; ++j) {
+              multiply_tf32(sums[i][j], low_a[i], fb[0][j / 2][j % 2 * 2], fb[0][j / 2][j % 2 * 2 + 1]);
+              multiply_tf32(sums[i][j], fa[0][i], low_b[j / 2][j % 2 * 2], low_b[j / 2][j % 2 * 2 + 1]);
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < kMs; ++i)
+#pragma unroll
+          for (int j = 0; j < kNs; ++j)
+            multiply_tf32(sums[i][j], fa[0][i], fb[0][j / 2][j % 2 * 2], fb[0][j / 2][j % 2 * 2 + 1]);
+      }
     }
   }
   wait_copies<0>();
@@ -275,40 +338,43 @@ __global__ void __launch_bounds__(Tile::threads)
       y[0] += low.x, y[1] += low.y, y[2] += low.z, y[3] += low.w;
       y[4] += high.x, y[5] += high.y, y[6] += high.z, y[7] += high.w;
     }
-    Pack<T> added{}, kept;
+    constexpr int kHalves = 8 / kEach<T>;
+    Pack<T> added[kHalves] = {}, kept[kHalves];
     if (residual != nullptr) {
       const T* from = residual + m * e.residual_stride + n;
       if (wide) {
-        added = load<Pack<T>>(from);
+#pragma unroll
+        for (int h = 0; h < kHalves; ++h) added[h] = load<Pack<T>>(from + h * kEach<T>);
       } else {
 #pragma unroll
         for (int c = 0; c < 8; ++c)
-          if (n + c < job.N) added.value[c] = from[c];
+          if (n + c < job.N) added[c / kEach<T>].value[c % kEach<T>] = from[c];
       }
     }
 #pragma unroll
     for (int c = 0; c < 8; ++c) {
       y[c] *= e.alpha;
       if (e.bias != nullptr && n + c < job.N) y[c] += e.bias[n + c];
-      y[c] += widen(added.value[c]);
+      y[c] += widen(added[c / kEach<T>].value[c % kEach<T>]);
     }
     apply_all(e.then, y);
 #pragma unroll
-    for (int c = 0; c < 8; ++c) kept.value[c] = narrow_to<T>(y[c]);
+    for (int c = 0; c < 8; ++c) kept[c / kEach<T>].value[c % kEach<T>] = narrow_to<T>(y[c]);
     if (wide) {
-      store(out + m * job.out_stride + n, kept);
+#pragma unroll
+      for (int h = 0; h < kHalves; ++h) store(out + m * job.out_stride + n + h * kEach<T>, kept[h]);
     } else {
 #pragma unroll
       for (int c = 0; c < 8; ++c)
-        if (n + c < job.N) out[m * job.out_stride + n + c] = kept.value[c];
+        if (n + c < job.N) out[m * job.out_stride + n + c] = kept[c / kEach<T>].value[c % kEach<T>];
     }
   }
   if (splits > 1) cluster_barrier();  // others may still read this block's sums
 }
 
-template <class T, class Tile, Rows kRows>
+template <class T, class Tile, Rows kRows, Parts kParts>
 int launch_product(const CudaTarget& target, const ProductJob& job, int splits) {
-  auto* const kernel = product_half_kernel<T, Tile, kRows>;
+  auto* const kernel = product_half_kernel<T, Tile, kRows, kParts>;
   static const auto prepared =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Tile::shared_bytes);
   if (prepared != cudaSuccess) return prepared;
@@ -318,9 +384,9 @@ int launch_product(const CudaTarget& target, const ProductJob& job, int splits) 
                          static_cast<int>(tiles_m), static_cast<int>(tiles_n), splits);
 }
 
-template <class T, class Tile>
+template <class T, class Tile, Parts kParts = Parts::kWhole>
 int run_tile(const CudaTarget& target, const ProductJob& job, int splits) {
-  const int64_t steps = ceil_div(job.K, kStepK), tiles = ceil_div(job.M, Tile::BM) * ceil_div(job.N, Tile::BN);
+  const int64_t steps = ceil_div(job.K, kStepK<T>), tiles = ceil_div(job.M, Tile::BM) * ceil_div(job.N, Tile::BN);
   // Parts only where blocks would not fill the GPU, and each has work.
   if (splits > 1 && (target.compute_capability != 90 || steps < splits * 2 ||
                      tiles * job.batch * splits > 4 * target.multiprocessors))
@@ -330,9 +396,10 @@ int run_tile(const CudaTarget& target, const ProductJob& job, int splits) {
   // Half of a larger tile or more would be empty.
   if (Tile::BN > 64 && job.N <= Tile::BN / 2) return kNoSuchChoice;
   if (Tile::BM > 64 && job.M <= Tile::BM / 2) return kNoSuchChoice;
-  if (!job.is_convolution) return launch_product<T, Tile, Rows::kPlain>(target, job, splits);
-  if (job.at.C == 4) return launch_product<T, Tile, Rows::kTapsOf4>(target, job, splits);
-  return launch_product<T, Tile, Rows::kTaps>(target, job, splits);
+  if (!job.is_convolution) return launch_product<T, Tile, Rows::kPlain, kParts>(target, job, splits);
+  if constexpr (sizeof(T) == 2)
+    if (job.at.C == 4) return launch_product<T, Tile, Rows::kTapsOf4, kParts>(target, job, splits);
+  return launch_product<T, Tile, Rows::kTaps, kParts>(target, job, splits);
 }
 
 inline constexpr int kTiles = 6, kSplitKinds = 4;

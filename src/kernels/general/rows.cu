@@ -36,17 +36,18 @@ __device__ __forceinline__ float ended(Reduction kind, float x, int64_t count) {
   return kind == Reduction::kL2 ? sqrtf(x) : x;
 }
 
-// Neighbouring threads have neighbouring columns; kParts threads share a column.
+// Neighbouring threads have neighbouring columns; kParts threads share a column, or a chunk of it.
 __global__ void __launch_bounds__(kColumns* kParts) reduce_columns_kernel(const __grid_constant__ ReduceJob job) {
   __shared__ float parts[kParts][kColumns];
   wait_for_previous();
   let_next_start();
-  const int64_t column = int64_t{blockIdx.x} * kColumns + threadIdx.x;
+  const int64_t column = int64_t{blockIdx.x} * kColumns + threadIdx.x, chunk = blockIdx.z;
+  const int64_t begin = job.count * chunk / job.chunks, end = job.count * (chunk + 1) / job.chunks;
   for (int64_t outer = blockIdx.y; outer < job.outer; outer += gridDim.y) {
     float sum = start_of(job.kind);
     if (column < job.inner)
 #pragma unroll 4
-      for (int64_t i = threadIdx.y; i < job.count; i += kParts)
+      for (int64_t i = begin + threadIdx.y; i < end; i += kParts)
         sum =
             joined(job.kind, sum,
                    taken(job.kind, load_as<float>(job.in, job.in_dtype, (outer * job.count + i) * job.inner + column)));
@@ -54,7 +55,46 @@ __global__ void __launch_bounds__(kColumns* kParts) reduce_columns_kernel(const 
     __syncthreads();
     if (threadIdx.y == 0 && column < job.inner) {
       for (int p = 1; p < kParts; ++p) sum = joined(job.kind, sum, parts[p][threadIdx.x]);
-      store_as<float>(job.out, job.out_dtype, outer * job.inner + column, ended(job.kind, sum, job.count));
+      if (job.chunks > 1)
+        job.partial[(outer * job.chunks + chunk) * job.inner + column] = sum;
+      else
+        store_as<float>(job.out, job.out_dtype, outer * job.inner + column, ended(job.kind, sum, job.count));
+    }
+    __syncthreads();
+  }
+}
+
+// Joins the chunks of columns: a thread a column.
+__global__ void __launch_bounds__(128) join_chunks_kernel(const __grid_constant__ ReduceJob job) {
+  wait_for_previous();
+  let_next_start();
+  const int64_t all = job.outer * job.inner;
+  for (int64_t i = int64_t{blockIdx.x} * 128 + threadIdx.x; i < all; i += int64_t{gridDim.x} * 128) {
+    const int64_t outer = i / job.inner, column = i % job.inner;
+    float sum = start_of(job.kind);
+#pragma unroll 8
+    for (int64_t c = 0; c < job.chunks; ++c)
+      sum = joined(job.kind, sum, job.partial[(outer * job.chunks + c) * job.inner + column]);
+    store_as<float>(job.out, job.out_dtype, i, ended(job.kind, sum, job.count));
+  }
+}
+
+// A block a row, where rows are long.
+__global__ void __launch_bounds__(256) reduce_long_rows_kernel(const __grid_constant__ ReduceJob job) {
+  __shared__ float parts[256 / kWarp];
+  wait_for_previous();
+  let_next_start();
+  for (int64_t row = blockIdx.x; row < job.outer; row += gridDim.x) {
+    float sum = start_of(job.kind);
+#pragma unroll 4
+    for (int64_t i = threadIdx.x; i < job.count; i += 256)
+      sum = joined(job.kind, sum, taken(job.kind, load_as<float>(job.in, job.in_dtype, row * job.count + i)));
+    for (int step = kWarp / 2; step > 0; step /= 2) sum = joined(job.kind, sum, __shfl_xor_sync(~0u, sum, step));
+    if (threadIdx.x % kWarp == 0) parts[threadIdx.x / kWarp] = sum;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      for (int p = 1; p < 256 / kWarp; ++p) sum = joined(job.kind, sum, parts[p]);
+      store_as<float>(job.out, job.out_dtype, row, ended(job.kind, sum, job.count));
     }
     __syncthreads();
   }
@@ -226,14 +266,22 @@ int run_pool_with(const CudaTarget& target, const PoolJob& job) {
 
 int run_reduce(const CudaTarget& target, const ReduceJob& job) {
   if (job.outer * job.inner == 0) return cudaSuccess;
+  if (job.inner == 1 && job.count >= 1024)
+    return cuda::launch(target, cuda::reduce_long_rows_kernel,
+                        dim3(static_cast<unsigned>(job.outer < 1 << 20 ? job.outer : 1 << 20)), dim3(256), 0, job);
   if (job.inner == 1) {
     const int64_t blocks = cuda::ceil_div(job.outer, 8);
     return cuda::launch(target, cuda::reduce_rows_kernel,
                         dim3(static_cast<unsigned>(blocks < 1 << 20 ? blocks : 1 << 20)), dim3(256), 0, job);
   }
   const dim3 grid(static_cast<unsigned>(cuda::ceil_div(job.inner, cuda::kColumns)),
-                  static_cast<unsigned>(job.outer < 65535 ? job.outer : 65535));
-  return cuda::launch(target, cuda::reduce_columns_kernel, grid, dim3(cuda::kColumns, cuda::kParts), 0, job);
+                  static_cast<unsigned>(job.outer < 65535 ? job.outer : 65535), static_cast<unsigned>(job.chunks));
+  const int status =
+      cuda::launch(target, cuda::reduce_columns_kernel, grid, dim3(cuda::kColumns, cuda::kParts), 0, job);
+  if (status != cudaSuccess || job.chunks == 1) return status;
+  const int64_t blocks = cuda::ceil_div(job.outer * job.inner, 128);
+  return cuda::launch(target, cuda::join_chunks_kernel,
+                      dim3(static_cast<unsigned>(blocks < 1 << 20 ? blocks : 1 << 20)), dim3(128), 0, job);
 }
 
 int run_softmax(const CudaTarget& target, const SoftmaxJob& job) {

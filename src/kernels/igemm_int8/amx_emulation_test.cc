@@ -1,7 +1,5 @@
-// See amx_emulation.h. The vector parts need AVX-512, hence the target; no header of the standard library but integers.
-#pragma GCC target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+// See amx_emulation.h. The vector parts need AVX-512, which cmake/BolideFolder.cmake
+// gives files of this name; no header of the standard library but integers.
 #include "kernels/igemm_int8/amx_emulation.h"
 
 #include <immintrin.h>

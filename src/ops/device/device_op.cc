@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <limits>
 
@@ -39,21 +40,6 @@ float within(float x, float most) {
   return x > most && x <= kLargest ? most : x < -most && x >= -kLargest ? -most : x;
 }
 
-// f32 as the machine keeps it: finite numbers beyond the range of f16 or bf16 become its largest.
-Result<Tensor> narrowed_to(const Tensor& tensor, DType kept) {
-  if (tensor.dtype() == kept) return tensor;
-  if (tensor.dtype() != DType::kF32 || (kept != DType::kF16 && kept != DType::kBF16))
-    return cast(tensor, kept, heap_pool());
-  BOLIDE_TRY(Tensor to, Tensor::make(kept, tensor.shape()));
-  const auto from = tensor.as<float>();
-  const auto out = to.mutate<uint16_t>();
-  if (kept == DType::kF16)
-    for (size_t i = 0; i < out.size(); ++i) out[i] = f32_to_f16(within(from[i], 65504.0f));
-  else
-    for (size_t i = 0; i < out.size(); ++i) out[i] = f32_to_bf16(within(from[i], 0x1.fep127f));
-  return to;
-}
-
 Strides last_strides(const Shape& shape) {
   Shape turned = shape;
   for (int d = 1; d + 1 < shape.rank; ++d) turned[d] = shape[d + 1];
@@ -72,11 +58,47 @@ bool has_two_orders(const Shape& shape) {
 
 }  // namespace
 
+Result<Tensor> narrowed_to(const Tensor& tensor, DType kept, Workers& workers) {
+  if (tensor.dtype() == kept) return tensor;
+  if (tensor.dtype() != DType::kF32 || (kept != DType::kF16 && kept != DType::kBF16))
+    return cast(tensor, kept, heap_pool());
+  BOLIDE_TRY(Tensor to, Tensor::make(kept, tensor.shape()));
+  const auto from = tensor.as<float>();
+  const auto out = to.mutate<uint16_t>();
+  constexpr size_t kPart = 1 << 16;
+  workers.run(static_cast<int64_t>((out.size() + kPart - 1) / kPart), [&](int64_t part, int) {
+    const size_t begin = static_cast<size_t>(part) * kPart, end = std::min(out.size(), begin + kPart);
+    if (kept == DType::kF16)
+      for (size_t i = begin; i < end; ++i) out[i] = f32_to_f16(within(from[i], 65504.0f));
+    else
+      for (size_t i = begin; i < end; ++i) out[i] = f32_to_bf16(within(from[i], 0x1.fep127f));
+  });
+  return to;
+}
+
+bool can_copy(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+    case DType::kF16:
+    case DType::kBF16:
+    case DType::kI64:
+    case DType::kI32:
+    case DType::kI16:
+    case DType::kI8:
+    case DType::kU32:
+    case DType::kU16:
+    case DType::kU8:
+    case DType::kBool: return true;
+    default: return false;
+  }
+}
+
 Strides DeviceTensor::strides() const { return channels_last ? last_strides(shape) : strides_of(shape); }
 
 Result<std::shared_ptr<std::byte>> DevicePool::take(size_t bytes) {
   const size_t wanted = rounded(bytes);
   State& state = *state_;
+  const std::lock_guard lock(state.mutex);
   std::byte* data = nullptr;
   size_t size = wanted;
   if (const auto found = state.free.lower_bound(wanted);
@@ -89,7 +111,20 @@ Result<std::shared_ptr<std::byte>> DevicePool::take(size_t bytes) {
     state.blocks.push_back(std::move(block));
     state.bytes += wanted;
   }
-  return std::shared_ptr<std::byte>(data, [owner = state_, size](std::byte* p) { owner->free.emplace(size, p); });
+  return std::shared_ptr<std::byte>(data, [owner = state_, size](std::byte* p) {
+    const std::lock_guard kept(owner->mutex);
+    owner->free.emplace(size, p);
+  });
+}
+
+size_t DevicePool::bytes() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->bytes;
+}
+
+size_t DeviceConstants::bytes() const {
+  const std::lock_guard lock(mutex_);
+  return bytes_;
 }
 
 Result<std::shared_ptr<std::byte>> DeviceConstants::get(const Tensor& of, std::string_view form,
@@ -98,6 +133,7 @@ Result<std::shared_ptr<std::byte>> DeviceConstants::get(const Tensor& of, std::s
   mix(key.low, key.high, reinterpret_cast<const std::byte*>(of.shape().dims.data()),
       sizeof(int64_t) * static_cast<size_t>(of.rank()));
   mix(key.low, key.high, of.data(), of.bytes());
+  const std::lock_guard lock(mutex_);
   if (const auto found = known_.find(key); found != known_.end()) return found->second;
   BOLIDE_TRY(const Tensor made, make());
   BOLIDE_TRY(Buffer buffer, device_.allocate(std::max<size_t>(made.bytes(), 16), Memory::kDevice));
@@ -174,13 +210,17 @@ Result<DeviceTensor> DeviceContext::on_device(DeviceSlot& slot, std::optional<bo
     const Tensor* tensor = slot.on_host ? slot.host.tensor() : nullptr;
     if (tensor == nullptr || tensor->is_string()) return error(Code::kInternal, "an input is not there");
     if (slot.is_known) {
-      const auto narrowed = [&]() -> Result<Tensor> { return narrowed_to(*tensor, kept); };
+      const auto narrowed = [&]() -> Result<Tensor> { return narrowed_to(*tensor, kept, workers_); };
       BOLIDE_TRY(auto memory, machine_.constants.get(*tensor, to_string(kept), narrowed, stream()));
       slot.device = {std::move(memory), kept, slot.dtype, slot.shape, false};
     } else {
       BOLIDE_TRY(slot.device, machine_.make(slot.dtype, slot.dtype, slot.shape, false));
+      BOLIDE_TRY(stream().synchronize());  // what runs before is no part of the copy's time
+      const auto start = std::chrono::steady_clock::now();
       BOLIDE_TRY(copy_bytes(stream(), {slot.device.memory.get(), tensor->bytes()}, {tensor->data(), tensor->bytes()}));
       BOLIDE_TRY(stream().synchronize());
+      bytes_in_ += static_cast<int64_t>(tensor->bytes());
+      seconds_in_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     }
   }
   const bool wanted = channels_last.value_or(slot.device.channels_last) && has_two_orders(slot.shape);
@@ -217,9 +257,15 @@ Result<std::shared_ptr<std::byte>> DeviceContext::packed(DeviceSlot& slot, std::
   const DType kept = machine_.kept(slot.dtype);
   const auto narrowed = [&]() -> Result<Tensor> {
     BOLIDE_TRY(const Tensor tensor, make());
-    return narrowed_to(tensor, kept);
+    return narrowed_to(tensor, kept, workers_);
   };
   return kept_pack(slot, fmt::format("{} {}", form, to_string(kept)), narrowed);
+}
+
+Result<const void*> DeviceContext::table(const Tensor& numbers) {
+  BOLIDE_TRY(const auto memory,
+             machine_.constants.get(numbers, "table", [&]() -> Result<Tensor> { return numbers; }, stream()));
+  return static_cast<const void*>(memory.get());
 }
 
 Result<DeviceTensor> DeviceContext::make(size_t i, DType declared, const Shape& shape, bool channels_last) {
@@ -279,88 +325,6 @@ Result<> DeviceContext::with_shapes(FunctionRef<Result<>(RunContext&)> f) {
   BOLIDE_TRY(f(context));
   for (size_t i = 0; i < out.size(); ++i)
     if (const Tensor* tensor = out[i].tensor()) host_[i] = *tensor;
-  return {};
-}
-
-ProductChoices::Key ProductChoices::key_of(const ProductJob& job) {
-  const Geometry& g = job.at;
-  const Epilogue& e = job.epilogue;
-  return {static_cast<int64_t>(job.dtype),
-          job.M,
-          job.N,
-          job.K,
-          job.batch,
-          job.a_stride,
-          job.b_stride,
-          job.out_stride,
-          job.is_convolution,
-          job.b_is_constant,
-          g.N,
-          g.H,
-          g.W,
-          g.C,
-          g.OH,
-          g.OW,
-          g.R,
-          g.S,
-          g.stride_h * int64_t{1} << 32 | g.stride_w,
-          g.pad_h * (int64_t{1} << 32) + g.pad_w,
-          g.dilation_h * int64_t{1} << 32 | g.dilation_w,
-          static_cast<int64_t>(e.then.op),
-          e.bias != nullptr,
-          e.residual != nullptr};
-}
-
-Result<bool> ProductChoices::launch(Stream& stream, const ProductJob& job, const Choice& choice) {
-  if (!choice.by_library) return launch_product(stream, job, choice.kernel);
-  BOLIDE_TRY(launch_library(stream, job, choice.library, workspace_.bytes()));
-  return true;
-}
-
-// The median of a few runs; each follows one of itself, so its operands may lie in the cache as they do in a network.
-Result<ProductChoices::Choice> ProductChoices::measure(Device& device, Stream& stream, const ProductJob& job) {
-  constexpr int kRuns = 5, kRanked = 4;
-  BOLIDE_TRY(const auto start, device.make_event());
-  BOLIDE_TRY(const auto end, device.make_event());
-  if (workspace_.size() == 0) {
-    BOLIDE_TRY(workspace_, device.allocate(kLibraryWorkspace, Memory::kDevice));
-  }
-  std::vector<Choice> choices;
-  for (int kernel = 0; kernel < product_choices(); ++kernel) choices.push_back({.kernel = kernel});
-  BOLIDE_TRY(const auto algorithms, library_algorithms(stream, job, workspace_.bytes(), kRanked));
-  for (const LibraryAlgorithm& algorithm : algorithms) choices.push_back({.library = algorithm, .by_library = true});
-  Choice best;
-  double least = 0;
-  for (const Choice& choice : choices) {
-    BOLIDE_TRY(const bool can, launch(stream, job, choice));
-    if (!can) continue;
-    std::array<double, kRuns> seconds{};
-    for (double& one : seconds) {
-      BOLIDE_TRY(stream.record(*start));
-      for (int i = 0; i < 3; ++i) BOLIDE_TRY(launch(stream, job, choice));
-      BOLIDE_TRY(stream.record(*end));
-      BOLIDE_TRY(end->synchronize());
-      BOLIDE_TRY(one, end->seconds_since(*start));
-    }
-    std::sort(seconds.begin(), seconds.end());
-    if (least == 0 || seconds[kRuns / 2] < least) best = choice, least = seconds[kRuns / 2];
-  }
-  return best;
-}
-
-Result<> ProductChoices::run(Device& device, Stream& stream, const ProductJob& job, bool may_measure) {
-  Choice choice;
-  if (is_half_product(job)) {
-    const Key key = key_of(job);
-    auto found = chosen_.find(key);
-    if (found == chosen_.end() && may_measure) {
-      BOLIDE_TRY(const Choice best, measure(device, stream, job));
-      found = chosen_.emplace(key, best).first;
-    }
-    if (found != chosen_.end()) choice = found->second;
-  }
-  BOLIDE_TRY(const bool ran, launch(stream, job, choice));
-  if (!ran) return error(Code::kInternal, "a kernel that was measured refuses its product");
   return {};
 }
 
@@ -425,8 +389,8 @@ bool fill_elements(ElementsJob& job, const Shape& shape, std::span<const DeviceT
 }
 
 const DeviceOp* find_device_op(std::string_view domain, std::string_view name) {
-  for (const auto group :
-       {device_element_ops(), device_product_ops(), device_attention_ops(), device_layout_ops(), device_row_ops()})
+  for (const auto group : {device_element_ops(), device_product_ops(), device_attention_ops(), device_layout_ops(),
+                           device_row_ops(), device_image_ops(), device_channel_ops(), device_select_ops()})
     for (const DeviceOp& row : group)
       if (row.domain == domain && row.name == name) return &row;
   return nullptr;

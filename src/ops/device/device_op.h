@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -16,6 +17,7 @@
 #include "device/device.h"
 #include "ir/op_def.h"
 #include "kernels/general/general.h"
+#include "kernels/kernel.h"
 #include "ops/shape.h"
 #include "ops/window.h"
 #include "tensor/half.h"
@@ -38,17 +40,19 @@ struct DeviceTensor {
 };
 
 // Memory of the device that is kept and given again: what a stream's work uses in turn. Blocks are never freed while
-// the pool lives, so what was captured stays valid.
+// the pool lives, so what was captured stays valid. Blocks may be given back on any thread.
 class DevicePool {
  public:
-  explicit DevicePool(Device& device) : state_(std::make_shared<State>(State{device, {}, {}})) {}
+  explicit DevicePool(Device& device) : state_(std::make_shared<State>(device)) {}
   // 512-byte aligned.
   Result<std::shared_ptr<std::byte>> take(size_t bytes);
-  size_t bytes() const { return state_->bytes; }  // in all
+  size_t bytes() const;  // in all
 
  private:
   struct State {
+    explicit State(Device& on) : device(on) {}
     Device& device;
+    std::mutex mutex;
     std::vector<Buffer> blocks;
     std::multimap<size_t, std::byte*> free;
     size_t bytes = 0;
@@ -56,15 +60,14 @@ class DevicePool {
   std::shared_ptr<State> state_;
 };
 
-// Constants on the device, by contents, so that graphs made for several shapes share them. Freed with the last of its
-// users' networks.
+// Constants on the device, by contents, so that graphs made for several shapes, and sessions, share them. Any thread.
 class DeviceConstants {
  public:
   explicit DeviceConstants(Device& device) : device_(device) {}
   // What `make` gives, copied to the device; made once for tensors of equal contents and equal `form`.
   Result<std::shared_ptr<std::byte>> get(const Tensor& of, std::string_view form, FunctionRef<Result<Tensor>()> make,
                                          Stream& stream);
-  size_t bytes() const { return bytes_; }
+  size_t bytes() const;
 
  private:
   struct Key {
@@ -73,13 +76,35 @@ class DeviceConstants {
     auto operator<=>(const Key&) const = default;
   };
   Device& device_;
+  mutable std::mutex mutex_;
   std::map<Key, std::shared_ptr<std::byte>> known_;
   size_t bytes_ = 0;
 };
 
-// What measured best, by product.
+// What measured best, by product, for all that run on a GPU; a file may keep it. Any thread.
+class ProductTimings {
+ public:
+  struct Entry {
+    Tactic tactic;  // a kernel's number, or an algorithm of the library
+    double us = 0;
+  };
+  std::optional<Entry> find(const std::string& key) const;
+  void put(const std::string& key, const Entry& entry);
+  void recall(const std::string& key, const Entry& entry);  // from a file
+  // What has been put since it was last asked.
+  std::vector<std::pair<std::string, Entry>> take_fresh();
+  // Held while a product is measured: one at a time.
+  std::mutex measuring;
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::string, Entry> known_, fresh_;
+};
+
+// What a thread runs products with.
 class ProductChoices {
  public:
+  explicit ProductChoices(std::shared_ptr<ProductTimings> timings) : timings_(std::move(timings)) {}
   // Runs the product. The first of its sizes is measured with every kernel that can do it, unless `measure` is false.
   Result<> run(Device& device, Stream& stream, const ProductJob& job, bool measure);
 
@@ -89,10 +114,15 @@ class ProductChoices {
     int kernel = kNoSuchChoice;  // of ours
     LibraryAlgorithm library{};
     bool by_library = false;
+    double seconds = 0;
   };
   static Key key_of(const ProductJob& job);
   Result<bool> launch(Stream& stream, const ProductJob& job, const Choice& choice);
   Result<Choice> measure(Device& device, Stream& stream, const ProductJob& job);
+  // As timings_ knows it; nullopt: it does not, or what it knows does not run here.
+  Result<std::optional<Choice>> recall(Device& device, Stream& stream, const ProductJob& job, const std::string& key);
+  Result<> make_workspace(Device& device);
+  std::shared_ptr<ProductTimings> timings_;
   std::map<Key, Choice> chosen_;
   Buffer workspace_;  // of the library
 };
@@ -107,6 +137,7 @@ struct DeviceMachine {
   DType compute = DType::kF32;  // what floats of f32 are kept as: f32, f16 or bf16
   uint32_t* fault = nullptr;    // of the device: kernels leave a node's mark here that met an index beyond its axis
   bool capturing = false;
+  bool tf32 = false;  // products of f32 may round what they multiply to tf32
 
   DType kept(DType declared) const { return declared == DType::kF32 ? compute : declared; }
   // The tensor with elements of `dtype`, converted if it has others.
@@ -119,8 +150,9 @@ struct DeviceSlot {
   AnyValue host;
   DeviceTensor device;
   bool on_host = false;
-  bool is_known = false;     // the host's contents are the same in every run of these shapes
-  bool is_constant = false;  // of the graph
+  bool is_made_there = false;  // by a kernel of the device: what the host has, if anything, is a copy
+  bool is_known = false;       // the host's contents are the same in every run of these shapes
+  bool is_constant = false;    // of the graph
   DType dtype = DType::kNone;
   Shape shape;
   std::vector<std::pair<std::string, std::shared_ptr<std::byte>>> packs;  // of a constant: what it was packed as
@@ -179,6 +211,9 @@ class DeviceContext {
   Result<std::shared_ptr<std::byte>> packed(DeviceSlot& slot, std::string_view form,
                                             FunctionRef<Result<Tensor>()> make);
 
+  // Numbers that a kernel reads beside its operands (f32 or i32): on the device, made once.
+  Result<const void*> table(const Tensor& numbers);
+
   // Output i: contents arbitrary.
   Result<DeviceTensor> make(size_t i, DType declared, const Shape& shape, bool channels_last = false);
   void set(size_t i, DeviceTensor tensor) { outputs_[i] = std::move(tensor); }
@@ -201,10 +236,16 @@ class DeviceContext {
 
   DeviceMachine& machine() { return machine_; }
   Stream& stream() { return machine_.stream; }
-  Result<> product(const ProductJob& job) {
+  Workers& workers() { return workers_; }
+  Result<> product(ProductJob job) {
+    job.tf32 = machine_.tf32 && job.dtype == DType::kF32;
     return machine_.choices.run(machine_.device, stream(), job, !machine_.capturing);
   }
   uint32_t mark() const { return node_.mark; }
+
+  // Of inputs that lay on the host: bytes copied to the device, and how long that took.
+  int64_t bytes_in() const { return bytes_in_; }
+  double seconds_in() const { return seconds_in_; }
 
   std::vector<DeviceTensor>& made() { return outputs_; }
   std::vector<Tensor>& made_on_host() { return host_; }
@@ -219,6 +260,8 @@ class DeviceContext {
   std::vector<DeviceTensor> outputs_;
   std::vector<Tensor> host_;
   std::vector<std::shared_ptr<std::byte>> scratch_;
+  int64_t bytes_in_ = 0;
+  double seconds_in_ = 0;
 };
 
 struct DeviceOp {
@@ -237,10 +280,19 @@ std::span<const DeviceOp> device_product_ops();    // products.cc
 std::span<const DeviceOp> device_attention_ops();  // attention.cc
 std::span<const DeviceOp> device_layout_ops();     // layout.cc
 std::span<const DeviceOp> device_row_ops();        // rows.cc
+std::span<const DeviceOp> device_image_ops();      // image.cc
+std::span<const DeviceOp> device_channel_ops();    // channels.cc
+std::span<const DeviceOp> device_select_ops();     // select.cc
 
 // The element that an op of one input is, where it is one: "Relu", "Sigmoid" ... of this domain; nullopt: it is none.
 std::optional<Element> element_of(std::string_view domain, std::string_view name, const Attributes& attributes,
                                   int64_t version);
+
+// A constant as the machine keeps it: finite numbers beyond the range of f16 or bf16 become its largest.
+Result<Tensor> narrowed_to(const Tensor& tensor, DType kept, Workers& workers);
+
+// True if kernels move elements of the type.
+bool can_copy(DType dtype);
 
 // A window of one or two axes as kernels take it; nullopt: there are more, or they are too long.
 Result<std::optional<Geometry>> geometry_of(const Window& window, int64_t N, int64_t C);

@@ -47,7 +47,11 @@ Result<bool> run_job(DeviceContext& c, const Element& element, std::span<const D
 
 Result<bool> run_unary(DeviceContext& c) {
   const auto element = element_of("", c.name(), c.attributes(), c.version());
-  if (!element || !c.is_half_or_single(0)) return false;
+  if (!element) return false;
+  const bool has_integers =
+      element->op == ElementOp::kNeg || element->op == ElementOp::kAbs || element->op == ElementOp::kSign;
+  if (!c.is_half_or_single(0) && !(has_integers && is_plain_integer(c.dtype(0)) && c.dtype(0) != DType::kBool))
+    return false;
   BOLIDE_TRY(const DeviceTensor x, c.any(0));
   const DeviceTensor* in = &x;
   return run_job(c, *element, {&in, 1}, c.dtype(0));
@@ -59,6 +63,19 @@ Result<bool> run_microsoft_unary(DeviceContext& c) {
   const DeviceTensor* in = &x;
   return run_job(c, *element, {&in, 1}, c.dtype(0));
 }
+Result<bool> run_test(DeviceContext& c, const Element& element) {
+  if (!c.is_half_or_single(0)) return false;
+  BOLIDE_TRY(const DeviceTensor x, c.any(0));
+  const DeviceTensor* in = &x;
+  return run_job(c, element, {&in, 1}, DType::kBool);
+}
+Result<bool> run_is_nan(DeviceContext& c) { return run_test(c, {ElementOp::kIsNan}); }
+Result<bool> run_is_inf(DeviceContext& c) {
+  BOLIDE_TRY(const int64_t negative, c.attributes().integer("detect_negative", 1));
+  BOLIDE_TRY(const int64_t positive, c.attributes().integer("detect_positive", 1));
+  return run_test(c, {ElementOp::kIsInf, negative != 0 ? 1.f : 0.f, positive != 0 ? 1.f : 0.f});
+}
+
 Result<bool> run_not(DeviceContext& c) {
   if (c.dtype(0) != DType::kBool) return false;
   BOLIDE_TRY(const DeviceTensor x, c.any(0));
@@ -113,6 +130,21 @@ Result<bool> run_binary(DeviceContext& c) {
   return run_binary_as(c, op, integers, is_bool);
 }
 
+Result<bool> run_mean(DeviceContext& c) {
+  BOLIDE_TRY(const bool ran, run_binary_as(c, ElementOp::kAdd, false, false));
+  if (!ran || c.inputs() == 1) return ran;
+  const DeviceTensor sum = c.made()[0];
+  const DeviceTensor* in = &sum;
+  return run_job(c, {ElementOp::kScale, 1 / static_cast<float>(c.inputs()), 0}, {&in, 1}, c.dtype(0));
+}
+
+// That of integers has its divisor's sign, and an error of its own: the CPU's.
+Result<bool> run_mod(DeviceContext& c) {
+  BOLIDE_TRY(const int64_t is_c, c.attributes().integer("fmod", 0));
+  if (is_c == 0) return false;
+  return run_binary_as(c, ElementOp::kFmod, false, false);
+}
+
 // Exponents are often constants: squares and roots.
 Result<bool> run_pow(DeviceContext& c) {
   if (!c.is_half_or_single(0) || !c.is_half_or_single(1) || c.version() < 7) return false;
@@ -156,9 +188,7 @@ Result<bool> run_where(DeviceContext& c) {
 }
 
 // Floats to integers have rules of their own for what does not fit: the CPU's.
-Result<bool> run_cast(DeviceContext& c) {
-  BOLIDE_TRY(const int64_t code, c.attributes().integer("to", 0));
-  BOLIDE_TRY(const DType to, dtype_of_code(code));
+Result<bool> cast_to(DeviceContext& c, DType to) {
   const bool from_float = c.is_half_or_single(0),
              to_float = to == DType::kF32 || to == DType::kF16 || to == DType::kBF16;
   if (!(from_float && (to_float || to == DType::kBool)) &&
@@ -169,6 +199,12 @@ Result<bool> run_cast(DeviceContext& c) {
   const DeviceTensor* in = &x;
   return run_job(c, {ElementOp::kCopy}, {&in, 1}, to);
 }
+Result<bool> run_cast(DeviceContext& c) {
+  BOLIDE_TRY(const int64_t code, c.attributes().integer("to", 0));
+  BOLIDE_TRY(const DType to, dtype_of_code(code));
+  return cast_to(c, to);
+}
+Result<bool> run_cast_like(DeviceContext& c) { return c.has(1) ? cast_to(c, c.dtype(1)) : Result<bool>(false); }
 
 using enum ElementOp;
 constexpr DeviceOp kRows[] = {
@@ -195,6 +231,23 @@ constexpr DeviceOp kRows[] = {
     {"", "Sign", run_unary},
     {"", "Sin", run_unary},
     {"", "Cos", run_unary},
+    {"", "Tan", run_unary},
+    {"", "Asin", run_unary},
+    {"", "Acos", run_unary},
+    {"", "Atan", run_unary},
+    {"", "Sinh", run_unary},
+    {"", "Cosh", run_unary},
+    {"", "Asinh", run_unary},
+    {"", "Acosh", run_unary},
+    {"", "Atanh", run_unary},
+    {"", "Selu", run_unary},
+    {"", "Celu", run_unary},
+    {"", "ThresholdedRelu", run_unary},
+    {"", "Softsign", run_unary},
+    {"", "Mish", run_unary},
+    {"", "Shrink", run_unary},
+    {"", "IsNaN", run_is_nan},
+    {"", "IsInf", run_is_inf},
     {"", "Clip", run_clip},
     {"", "Not", run_not},
     {"", "Add", run_binary<kAdd, true>},
@@ -204,6 +257,8 @@ constexpr DeviceOp kRows[] = {
     {"", "Max", run_binary<kMax, true>},
     {"", "Min", run_binary<kMin, true>},
     {"", "Sum", run_binary<kAdd, false>},
+    {"", "Mean", run_mean},
+    {"", "Mod", run_mod},
     {"", "Pow", run_pow},
     {"", "PRelu", run_prelu},
     {"", "Equal", run_binary<kEqual, true, true>},
@@ -216,6 +271,7 @@ constexpr DeviceOp kRows[] = {
     {"", "Xor", run_binary<kXor, true, true>},
     {"", "Where", run_where},
     {"", "Cast", run_cast},
+    {"", "CastLike", run_cast_like},
     {kMicrosoft, "Gelu", run_microsoft_unary},
     {kMicrosoft, "QuickGelu", run_microsoft_unary},
     {kMicrosoft, "BiasGelu", run_bias_gelu},
@@ -224,7 +280,7 @@ constexpr DeviceOp kRows[] = {
 }  // namespace
 
 std::optional<Element> element_of(std::string_view domain, std::string_view name, const Attributes& attributes,
-                                  int64_t) {
+                                  int64_t version) {
   const auto number = [&](std::string_view key, float otherwise) {
     return attributes.number(key, otherwise).value_or(otherwise);
   };
@@ -242,7 +298,13 @@ std::optional<Element> element_of(std::string_view domain, std::string_view name
                                                                {"Softplus", kSoftplus}, {"Floor", kFloor},
                                                                {"Ceil", kCeil},         {"Round", kRound},
                                                                {"Sign", kSign},         {"Sin", kSin},
-                                                               {"Cos", kCos},           {"HardSwish", kHardSwish}};
+                                                               {"Cos", kCos},           {"HardSwish", kHardSwish},
+                                                               {"Tan", kTan},           {"Asin", kAsin},
+                                                               {"Acos", kAcos},         {"Atan", kAtan},
+                                                               {"Sinh", kSinh},         {"Cosh", kCosh},
+                                                               {"Asinh", kAsinh},       {"Acosh", kAcosh},
+                                                               {"Atanh", kAtanh},       {"Softsign", kSoftsign},
+                                                               {"Mish", kMish}};
   for (const auto& [known, op] : kPlain)
     if (known == name) return Element{op};
   if (name == "Gelu")
@@ -251,6 +313,11 @@ std::optional<Element> element_of(std::string_view domain, std::string_view name
   if (name == "HardSigmoid") return Element{kHardSigmoid, number("alpha", 0.2f), number("beta", 0.5f)};
   if (name == "LeakyRelu") return Element{kLeakyRelu, number("alpha", 0.01f)};
   if (name == "Elu") return Element{kElu, number("alpha", 1)};
+  if (name == "Celu") return Element{kCelu, number("alpha", 1)};
+  if (name == "ThresholdedRelu") return Element{kThresholdedRelu, number("alpha", 1)};
+  if (name == "Shrink") return Element{kShrink, number("lambd", 0.5f), number("bias", 0)};
+  if (name == "Selu" && version >= 6)
+    return Element{kSelu, number("alpha", 1.67326319217681884765625f), number("gamma", 1.05070102214813232421875f)};
   return std::nullopt;
 }
 

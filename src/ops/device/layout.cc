@@ -38,23 +38,6 @@ Result<bool> copy_part(DeviceContext& c, const DeviceTensor& from, int64_t from_
   return true;
 }
 
-bool can_copy(DType dtype) {
-  switch (dtype) {
-    case DType::kF32:
-    case DType::kF16:
-    case DType::kBF16:
-    case DType::kI64:
-    case DType::kI32:
-    case DType::kI16:
-    case DType::kI8:
-    case DType::kU32:
-    case DType::kU16:
-    case DType::kU8:
-    case DType::kBool: return true;
-    default: return false;
-  }
-}
-
 // The same elements in another shape, which the CPU's row works out.
 Result<bool> run_view(DeviceContext& c) {
   for (size_t i = 1; i < c.inputs(); ++i)
@@ -81,6 +64,16 @@ Result<bool> run_identity(DeviceContext& c) {
   BOLIDE_TRY(DeviceTensor x, c.raw(0));
   c.set(0, std::move(x));
   return true;
+}
+// Where nothing is learned.
+Result<bool> run_dropout(DeviceContext& c) {
+  if (c.version() < 7 || c.is_output_used(1)) return false;
+  if (c.has(2) && c.known(2) == nullptr) return false;
+  if (c.has(2)) {
+    BOLIDE_TRY(const auto training, doubles_of(*c.known(2)));
+    if (training.size() != 1 || training[0] != 0) return false;
+  }
+  return run_identity(c);
 }
 // Of shapes alone: to the host.
 Result<bool> run_shape(DeviceContext& c) {
@@ -211,12 +204,18 @@ Result<bool> run_split(DeviceContext& c) {
 }
 
 Result<bool> run_slice(DeviceContext& c) {
-  if (c.version() < 10 || !can_copy(c.dtype(0))) return false;
-  const auto starts = c.integers(1), ends = c.integers(2);
+  if (!can_copy(c.dtype(0))) return false;
+  const bool in_file = c.version() < 10;
+  BOLIDE_TRY(const auto file_starts, c.attributes().integers("starts"));
+  BOLIDE_TRY(const auto file_ends, c.attributes().integers("ends"));
+  BOLIDE_TRY(const auto file_axes, c.attributes().integers("axes"));
+  const auto starts = in_file ? std::optional(file_starts) : c.integers(1);
+  const auto ends = in_file ? std::optional(file_ends) : c.integers(2);
   if (!starts || !ends) return false;
   std::vector<int64_t> every, ones(starts->size(), 1);
   for (size_t i = 0; i < starts->size(); ++i) every.push_back(static_cast<int64_t>(i));
-  const auto axes = c.integers(3, every), steps = c.integers(4, ones);
+  const auto axes = !in_file ? c.integers(3, every) : std::optional(file_axes.empty() ? every : file_axes);
+  const auto steps = in_file ? std::optional(ones) : c.integers(4, ones);
   if (!axes || !steps || ends->size() != starts->size() || axes->size() != starts->size() ||
       steps->size() != starts->size())
     return false;
@@ -252,6 +251,30 @@ Result<bool> run_expand(DeviceContext& c) {
   BOLIDE_TRY(const DeviceTensor x, c.rows(0));
   BOLIDE_TRY(const DeviceTensor out, c.make(0, c.dtype(0), shape));
   return copy_part(c, x, 0, broadcast_strides(x.shape, shape), out, 0, out.strides(), shape);
+}
+
+// Blocks of b x b of an image to channels, or channels to blocks: a copy between views of six axes.
+template <bool to_space>
+Result<bool> run_blocks(DeviceContext& c) {
+  BOLIDE_TRY(const int64_t b, c.attributes().integer("blocksize", 0));
+  BOLIDE_TRY(const std::string mode, c.attributes().text("mode", "DCR"));
+  const Shape& shape = c.shape(0);
+  if (shape.rank != 4 || b < 1 || b > 1 << 20 || !can_copy(c.dtype(0)) || (mode != "DCR" && mode != "CRD"))
+    return false;
+  if (to_space ? shape[1] % (b * b) != 0 : shape[2] % b != 0 || shape[3] % b != 0) return false;
+  const Shape turned = to_space ? Shape{shape[0], shape[1] / (b * b), shape[2] * b, shape[3] * b}
+                                : Shape{shape[0], shape[1] * b * b, shape[2] / b, shape[3] / b};
+  BOLIDE_TRY(const DeviceTensor x, c.any(0));
+  BOLIDE_TRY(const DeviceTensor out, c.make(0, c.dtype(0), turned, x.channels_last));
+  // Deep: many channels; wide: a large image. Both have axes [N, channels, H, row in block, W, column in block].
+  const DeviceTensor &deep = to_space ? x : out, &wide = to_space ? out : x;
+  const int64_t channels = wide.shape[1];
+  const Strides d = deep.strides(), w = wide.strides();
+  const int64_t channel = mode == "CRD" ? d[1] * b * b : d[1], row = mode == "CRD" ? d[1] * b : d[1] * b * channels,
+                column = mode == "CRD" ? d[1] : d[1] * channels;
+  const Strides of_deep{d[0], channel, d[2], row, d[3], column}, of_wide{w[0], w[1], w[2] * b, w[2], w[3] * b, w[3]};
+  const Shape axes{shape[0], channels, deep.shape[2], b, deep.shape[3], b};
+  return copy_part(c, x, 0, to_space ? of_deep : of_wide, out, 0, to_space ? of_wide : of_deep, axes);
 }
 
 Result<bool> run_gather(DeviceContext& c) {
@@ -298,11 +321,22 @@ Result<bool> run_gather(DeviceContext& c) {
 }
 
 constexpr DeviceOp kRows[] = {
-    {"", "Reshape", run_view},   {"", "Flatten", run_view},        {"", "Squeeze", run_view},
-    {"", "Unsqueeze", run_view}, {"", "Identity", run_identity},   {"", "Shape", run_shape},
-    {"", "Size", run_shape},     {"", "Transpose", run_transpose}, {"", "Concat", run_concat},
-    {"", "Split", run_split},    {"", "Slice", run_slice},         {"", "Expand", run_expand},
+    {"", "Reshape", run_view},
+    {"", "Flatten", run_view},
+    {"", "Squeeze", run_view},
+    {"", "Unsqueeze", run_view},
+    {"", "Identity", run_identity},
+    {"", "Shape", run_shape},
+    {"", "Size", run_shape},
+    {"", "Transpose", run_transpose},
+    {"", "Concat", run_concat},
+    {"", "Split", run_split},
+    {"", "Slice", run_slice},
+    {"", "Expand", run_expand},
     {"", "Gather", run_gather},
+    {"", "Dropout", run_dropout},
+    {"", "DepthToSpace", run_blocks<true>},
+    {"", "SpaceToDepth", run_blocks<false>},
 };
 
 }  // namespace

@@ -1,4 +1,6 @@
 // MatMul, Gemm, Conv and their fused kin on GPUs. Constant weights are packed once as the kernels read them: rows of K.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -33,20 +35,24 @@ bool is_packable(const Tensor* tensor) {
 
 // [K, N] as [N, K]; blocks that stay in the cache.
 template <class T>
-void turn(const T* from, T* to, int64_t K, int64_t N) {
+void turn(const T* from, T* to, int64_t K, int64_t N, Workers& workers) {
   constexpr int64_t kBlock = 32;
-  for (int64_t k0 = 0; k0 < K; k0 += kBlock)
-    for (int64_t n0 = 0; n0 < N; n0 += kBlock)
+  workers.run((N + kBlock - 1) / kBlock, [&](int64_t block, int) {
+    const int64_t n0 = block * kBlock;
+    for (int64_t k0 = 0; k0 < K; k0 += kBlock)
       for (int64_t n = n0; n < std::min(N, n0 + kBlock); ++n)
         for (int64_t k = k0; k < std::min(K, k0 + kBlock); ++k) to[n * K + k] = from[k * N + n];
+  });
 }
-Result<Tensor> turned(const Tensor& tensor) {
+Result<Tensor> turned(const Tensor& tensor, Workers& workers) {
   const int64_t K = tensor.dim(0), N = tensor.dim(1);
   BOLIDE_TRY(Tensor to, Tensor::make(tensor.dtype(), {N, K}));
   if (element_bytes(tensor.dtype()) == 4)
-    turn(reinterpret_cast<const uint32_t*>(tensor.data()), reinterpret_cast<uint32_t*>(to.mutable_data()), K, N);
+    turn(reinterpret_cast<const uint32_t*>(tensor.data()), reinterpret_cast<uint32_t*>(to.mutable_data()), K, N,
+         workers);
   else
-    turn(reinterpret_cast<const uint16_t*>(tensor.data()), reinterpret_cast<uint16_t*>(to.mutable_data()), K, N);
+    turn(reinterpret_cast<const uint16_t*>(tensor.data()), reinterpret_cast<uint16_t*>(to.mutable_data()), K, N,
+         workers);
   return to;
 }
 
@@ -60,7 +66,7 @@ Result<Right> right_of(DeviceContext& c, size_t input, bool is_turned, int64_t b
     const Tensor& tensor = *c.known(input);
     const Tensor matrix = tensor.reshaped(is_turned ? Shape{N, K} : Shape{K, N});
     BOLIDE_TRY(auto memory, c.packed(input, is_turned ? "rows" : "turned", [&]() -> Result<Tensor> {
-      return is_turned ? Result<Tensor>(matrix) : turned(matrix);
+      return is_turned ? Result<Tensor>(matrix) : turned(matrix, c.workers());
     }));
     return Right{std::move(memory), true};
   }
@@ -257,8 +263,8 @@ Result<bool> run_conv_then(DeviceContext& c, std::optional<Element> then, bool h
     BOLIDE_TRY(launch_grouped(c.stream(), job));
     return true;
   }
-  const int64_t padded = !is_half ? v.C : v.C <= 4 ? 4 : (v.C + 7) / 8 * 8;
-  const int64_t depth = !is_half ? taps * padded : (taps * padded + 7) / 8 * 8;
+  const int64_t padded = v.C <= 4 ? 4 : is_half ? (v.C + 7) / 8 * 8 : (v.C + 3) / 4 * 4;
+  const int64_t depth = is_half ? (taps * padded + 7) / 8 * 8 : taps * padded;
   if (depth > INT32_MAX) return false;
   BOLIDE_TRY(const auto packed, c.packed(1, is_half ? "taps" : "taps of one", [&]() -> Result<Tensor> {
     BOLIDE_TRY(Tensor to, Tensor::make(w.dtype(), {v.M, depth}));
@@ -296,10 +302,64 @@ Result<bool> run_fused_conv(DeviceContext& c) {
   return run_conv_then(c, named_activation(name, parameter(0), parameter(1)), c.has(3));
 }
 
+// W [C, M / groups, taps] as [groups, taps, M / groups, depth]: rows of the C / groups channels, filled up to `depth`.
+template <class T>
+Tensor packed_transposed(const Tensor& w, int64_t groups, int64_t depth, Tensor to) {
+  const int64_t own = w.dim(1), channels = w.dim(0) / groups, taps = w.elements() / (w.dim(0) * own);
+  const T* from = reinterpret_cast<const T*>(w.data());
+  T* out = reinterpret_cast<T*>(to.mutable_data());
+  std::fill_n(out, groups * taps * own * depth, T{});
+  for (int64_t c = 0; c < channels * groups; ++c)
+    for (int64_t m = 0; m < own; ++m)
+      for (int64_t t = 0; t < taps; ++t)
+        out[((c / channels * taps + t) * own + m) * depth + c % channels] = from[(c * own + m) * taps + t];
+  return to;
+}
+
+// A product makes columns: what each input position adds to each output channel and tap. A second kernel adds them up.
+Result<bool> run_conv_transpose(DeviceContext& c) {
+  if (!c.is_half_or_single(0) || c.dtype(1) != c.dtype(0) || !is_packable(c.known(1))) return false;
+  Convolution v;
+  BOLIDE_TRY(c.with_shapes([&](RunContext& r) -> Result<> {
+    BOLIDE_TRY(v, read_transposed(r));
+    return {};
+  }));
+  BOLIDE_TRY(const auto at, geometry_of(v.window, v.N, v.M));
+  if (!at || v.shape.elements() == 0 || v.C == 0) return false;
+  if (c.follow_bias() != nullptr || (c.residual() != nullptr && c.residual()->shape != v.shape)) return false;
+  const Tensor& w = *c.known(1);
+  const DType kept = c.machine().kept(c.dtype(0));
+  const int64_t positions = v.N * at->OH * at->OW, taps = at->R * at->S, channels = v.C / v.groups,
+                own = v.M / v.groups;
+  if (positions == 0 || taps == 0 || positions > (int64_t{1} << 40) / (taps * v.M)) return false;
+  const int64_t each = kept == DType::kF32 ? 4 : 8;
+  const int64_t depth = v.groups == 1 ? (channels + each - 1) / each * each : channels;
+  BOLIDE_TRY(const auto packed, c.packed(1, fmt::format("transposed {}", v.groups), [&]() -> Result<Tensor> {
+    BOLIDE_TRY(Tensor to, Tensor::make(w.dtype(), {v.groups * taps * own, depth}));
+    return element_bytes(w.dtype()) == 2 ? packed_transposed<uint16_t>(w, v.groups, depth, std::move(to))
+                                         : packed_transposed<uint32_t>(w, v.groups, depth, std::move(to));
+  }));
+  BOLIDE_TRY(const auto x, padded_input(c, v.groups == 1 ? depth : v.C));
+  BOLIDE_TRY(const auto columns, c.scratch(static_cast<size_t>(positions * taps * v.M) * element_bytes(kept)));
+  ProductJob job{.a = x.get(), .b = packed.get(), .out = columns.get(), .dtype = kept};
+  job.M = positions, job.N = taps * own, job.K = depth, job.batch = v.groups, job.b_is_constant = true;
+  job.a_stride = v.groups == 1 ? depth : v.C, job.b_stride = depth, job.out_stride = taps * v.M;
+  job.a_batch = channels, job.b_batch = taps * own * depth, job.out_batch = taps * own;
+  if (v.groups == 1) job.a_batch = job.b_batch = job.out_batch = 0;
+  BOLIDE_TRY(c.product(job));
+  BOLIDE_TRY(const DeviceTensor y, c.make(0, c.dtype(0), v.shape, true));
+  FoldJob fold{.columns = columns.get(), .out = y.data(), .dtype = kept, .at = *at, .M = v.M, .groups = v.groups};
+  std::vector<DeviceTensor> held;
+  BOLIDE_TRY(fold.epilogue, c.epilogue(2, y, held));
+  BOLIDE_TRY(launch_fold(c.stream(), fold));
+  return true;
+}
+
 constexpr DeviceOp kRows[] = {
     {"", "MatMul", run_matmul, true},
     {"", "Gemm", run_gemm, true},
     {"", "Conv", run_conv, true},
+    {"", "ConvTranspose", run_conv_transpose, true},
     {kMicrosoft, "FusedConv", run_fused_conv, true},
     {kMicrosoft, "FusedGemm", run_fused_gemm},
 };

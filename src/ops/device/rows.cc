@@ -116,6 +116,14 @@ Result<bool> reduce_as(DeviceContext& c, Reduction kind, const std::array<bool, 
   if (x.channels_last && !keep && job.inner != 1 && result.rank > 2) return false;
   BOLIDE_TRY(const DeviceTensor y, c.make(0, c.dtype(0), result, last));
   job.out = y.data(), job.out_dtype = y.dtype;
+  // Long columns of which there are too few to fill the GPU are cut into chunks.
+  constexpr int64_t kLong = 512, kBlocks = 512, kChunksMax = 64;
+  const int64_t blocks = (job.inner + 31) / 32 * job.outer;
+  if (job.inner > 1 && job.count >= kLong && blocks < kBlocks) {
+    job.chunks = std::clamp<int64_t>(std::min(kBlocks / std::max<int64_t>(blocks, 1), job.count / 128), 1, kChunksMax);
+    BOLIDE_TRY(const auto partial, c.scratch(static_cast<size_t>(job.outer * job.chunks * job.inner) * sizeof(float)));
+    job.partial = reinterpret_cast<float*>(partial.get());
+  }
   BOLIDE_TRY(launch_reduce(c.stream(), job));
   return true;
 }

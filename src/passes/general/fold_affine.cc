@@ -1,12 +1,16 @@
 // fold_affine: BatchNormalization, and sums and products with a constant of each channel, go into the weights and bias
 // of the Conv, ConvTranspose, Gemm or MatMul before them, whose result nothing else may read. f32 alone.
+#include <algorithm>
 #include <cmath>
 
+#include "base/workers.h"
 #include "passes/general/general.h"
 #include "passes/general/rewriter.h"
 
 namespace bolide {
 namespace {
+
+constexpr size_t kElementsOfChunk = 1 << 16;  // of weights that one thread scales
 
 // y = scale x + shift, for each channel.
 struct Affine {
@@ -62,17 +66,32 @@ bool all_ones(const std::vector<double>& list) {
   return true;
 }
 
+// Where the channels of weights are: runs of `length` elements belong to one channel. In each `group` of runs they take
+// turns: the `channels` of the group, from the first to the last and again.
+struct Runs {
+  size_t length = 1, channels = 1, group = 1;
+};
+
 // Weights with the elements of channel c times scale[c].
-Result<Tensor> scaled(const Tensor& from, const std::vector<double>& scale, FunctionRef<size_t(size_t)> channel) {
+Result<Tensor> scaled(Workers& workers, const Tensor& from, const std::vector<double>& scale, Runs runs) {
   BOLIDE_TRY(Tensor to, Tensor::make(DType::kF32, from.shape()));
-  const auto in = from.as<float>();
-  const auto out = to.mutate<float>();
-  for (size_t i = 0; i < in.size(); ++i) out[i] = static_cast<float>(static_cast<double>(in[i]) * scale[channel(i)]);
+  const float* const in = from.as<float>().data();
+  float* const out = to.mutate<float>().data();
+  const size_t count = static_cast<size_t>(from.elements()) / runs.length;
+  const size_t in_chunk = std::max<size_t>(kElementsOfChunk / runs.length, 1);
+  workers.run(static_cast<int64_t>((count + in_chunk - 1) / in_chunk), [&](int64_t chunk, int /*thread*/) {
+    const size_t first = static_cast<size_t>(chunk) * in_chunk;
+    for (size_t run = first; run < std::min(first + in_chunk, count); ++run) {
+      const double factor = scale[run / runs.group * runs.channels + run % runs.channels];
+      for (size_t i = run * runs.length; i < (run + 1) * runs.length; ++i)
+        out[i] = static_cast<float>(static_cast<double>(in[i]) * factor);
+    }
+  });
   return to;
 }
 
 // The node that does both; -1: they stay.
-Result<NodeId> fold_into_conv(Rewriter& r, NodeId conv, NodeId after) {
+Result<NodeId> fold_into_conv(Rewriter& r, Workers& workers, NodeId conv, NodeId after) {
   const bool inverse = r.is(conv, "ConvTranspose");
   const Tensor* w = r.constant(r.in(conv, 1));
   const ValueId bias = r.in(conv, 2);
@@ -88,9 +107,9 @@ Result<NodeId> fold_into_conv(Rewriter& r, NodeId conv, NodeId after) {
   if (!all_ones(affine->scale)) {
     const auto taps = static_cast<size_t>(w->elements() / (w->dim(0) * w->dim(1)));
     const auto own = static_cast<size_t>(w->dim(1)), row = taps * own;
-    const auto a_group = static_cast<size_t>(w->dim(0) / groups);
-    const auto channel = [&](size_t i) { return inverse ? i / row / a_group * own + i / taps % own : i / row; };
-    BOLIDE_TRY(Tensor folded, scaled(*w, affine->scale, channel));
+    const auto rows = static_cast<size_t>(w->dim(0));
+    const Runs runs = inverse ? Runs{taps, own, rows / static_cast<size_t>(groups) * own} : Runs{row, rows, rows};
+    BOLIDE_TRY(Tensor folded, scaled(workers, *w, affine->scale, runs));
     weights = r.add_constant(r.node(conv).name + ".weights", std::move(folded));
   }
   BOLIDE_TRY(Tensor shifted, Tensor::make(DType::kF32, {M}));
@@ -105,7 +124,7 @@ Result<NodeId> fold_into_conv(Rewriter& r, NodeId conv, NodeId after) {
 }
 
 // Gemm, and MatMul of matrices, whose second factor is constant: channels are columns.
-Result<NodeId> fold_into_product(Rewriter& r, NodeId product, NodeId after) {
+Result<NodeId> fold_into_product(Rewriter& r, Workers& workers, NodeId product, NodeId after) {
   const bool gemm = r.is(product, "Gemm");
   const Tensor* b = r.constant(r.in(product, 1));
   if (b == nullptr || b->dtype() != DType::kF32 || b->rank() != 2 || b->elements() == 0) return -1;
@@ -124,8 +143,9 @@ Result<NodeId> fold_into_product(Rewriter& r, NodeId product, NodeId after) {
     if (!given || (r.constant(c)->rank() == 2 && r.constant(c)->dim(0) != 1)) return -1;
     before = *given;
   }
-  const auto columns = static_cast<size_t>(b->dim(1));
-  BOLIDE_TRY(Tensor folded, scaled(*b, affine->scale, [&](size_t i) { return turned ? i / columns : i % columns; }));
+  const auto rows = static_cast<size_t>(b->dim(0)), columns = static_cast<size_t>(b->dim(1));
+  const Runs runs = turned ? Runs{columns, rows, rows} : Runs{1, columns, rows * columns};
+  BOLIDE_TRY(Tensor folded, scaled(workers, *b, affine->scale, runs));
   BOLIDE_TRY(Tensor shifted, Tensor::make(DType::kF32, {N}));
   for (size_t i = 0; i < before.size(); ++i)
     shifted.mutate<float>()[i] =
@@ -143,7 +163,7 @@ Result<NodeId> fold_into_product(Rewriter& r, NodeId product, NodeId after) {
   return made;
 }
 
-Result<int> fold(Rewriter& r) {
+Result<int> fold(Rewriter& r, Workers& workers) {
   int rewrites = 0;
   for (const NodeId id : r.order()) {
     NodeId at = id;
@@ -153,7 +173,7 @@ Result<int> fold(Rewriter& r) {
       if (!conv && !r.is(at, "Gemm") && !r.is(at, "MatMul")) break;
       const NodeId after = r.only_user(r.out(at));
       if (after < 0) break;
-      BOLIDE_TRY(at, conv ? fold_into_conv(r, at, after) : fold_into_product(r, at, after));
+      BOLIDE_TRY(at, conv ? fold_into_conv(r, workers, at, after) : fold_into_product(r, workers, at, after));
       if (at < 0) break;
       ++rewrites;
     }
@@ -164,7 +184,7 @@ Result<int> fold(Rewriter& r) {
 }  // namespace
 
 Result<int> fold_affine(Graph& graph, const PassContext& context) {
-  return rewrite_all(graph, context, [](Rewriter& r) { return fold(r); });
+  return rewrite_all(graph, context, [&](Rewriter& r) { return fold(r, *context.workers); });
 }
 
 }  // namespace bolide

@@ -1,10 +1,11 @@
 // fold_constants: runs pure nodes whose inputs are all constants, and replaces shapes that are known; a constant that
-// would be much larger than what it is made of stays a node.
+// would be much larger than what it is made of stays a node, unless it is or becomes the weights of a product.
 #include <algorithm>
 
 #include "base/workers.h"
 #include "passes/general/general.h"
 #include "passes/general/rewriter.h"
+#include "tensor/texts.h"
 
 namespace bolide {
 namespace {
@@ -35,6 +36,22 @@ bool is_foldable(const Rewriter& r, NodeId id) {
          op->def->name != "DequantizeLinear";
 }
 
+// True if what is made of `value` and constants alone is the second factor of a product, which is packed when the model
+// is loaded: better once than at every run.
+bool becomes_weights(const Rewriter& r, ValueId value) {
+  constexpr int kChainMost = 8;
+  for (int i = 0; i < kChainMost; ++i) {
+    const NodeId user = r.only_user(value);
+    if (user < 0) return false;
+    if (r.in(user, 1) == value && (r.is(user, "MatMul") || r.is(user, "Gemm") || r.is(user, "Conv"))) return true;
+    if (!is_foldable(r, user) || r.node(user).out.size() != 1) return false;
+    for (const ValueId other : r.node(user).in)
+      if (other != value && other != kNoValue && r.constant(other) == nullptr) return false;
+    value = r.out(user);
+  }
+  return false;
+}
+
 Result<int> fold(Rewriter& r, Workers& workers) {
   int rewrites = 0;
   int64_t growth = 0;
@@ -63,11 +80,15 @@ Result<int> fold(Rewriter& r, Workers& workers) {
     held.reserve(node.in.size());
     int64_t bytes = 0, elements = 0;
     bool known = true;
-    for (const ValueId value : node.in) {
+    for (size_t i = 0; i < node.in.size(); ++i) {
+      const ValueId value = node.in[i];
       const Tensor* constant = value == kNoValue ? nullptr : r.constant(value);
       known = known && (value == kNoValue || constant != nullptr);
       if (!known) break;
-      if (constant != nullptr) bytes += static_cast<int64_t>(constant->bytes()), elements += constant->elements();
+      // One that is there twice counts once: else chains of concatenations with themselves would grow for ever.
+      const auto end = node.in.begin() + static_cast<ptrdiff_t>(i);
+      if (constant != nullptr && std::find(node.in.begin(), end, value) == end)
+        bytes += static_cast<int64_t>(constant->bytes() + text_bytes(*constant)), elements += constant->elements();
       held.emplace_back(constant != nullptr ? AnyValue(*constant) : AnyValue());
       in.push_back(constant != nullptr ? &held.back() : nullptr);
     }
@@ -85,14 +106,18 @@ Result<int> fold(Rewriter& r, Workers& workers) {
     for (size_t i = 0; i < out.size(); ++i) {
       if (r.uses(node.out[i]) == 0) continue;
       tensors = tensors && out[i].tensor() != nullptr && out[i].tensor()->dtype() != DType::kNone;
-      if (tensors) made += static_cast<int64_t>(out[i].tensor()->bytes());
+      if (tensors) made += static_cast<int64_t>(out[i].tensor()->bytes() + text_bytes(*out[i].tensor()));
     }
-    const int64_t more = std::max<int64_t>(0, made - bytes);
+    const bool weights = out.size() == 1 && becomes_weights(r, node.out[0]);
+    const int64_t more = weights ? 0 : std::max<int64_t>(0, made - bytes);
     if (!tensors || (made > kFreeBytes && growth + more > kGrowthMax)) continue;
     growth += more;
-    const std::vector<ValueId> outputs = node.out;
+    const std::vector<ValueId> outputs = node.out, inputs = node.in;
     for (size_t i = 0; i < outputs.size(); ++i)
       if (r.uses(outputs[i]) > 0) keep(i, *out[i].tensor());
+    held.clear();
+    for (const ValueId value : inputs)
+      if (value != kNoValue) r.drop_if_unread(value);
     ++rewrites;
   }
   return rewrites;

@@ -51,8 +51,8 @@ class Fuser {
   int run() {
     for (const NodeId id : r_.order()) {
       if (!r_.alive(id)) continue;
-      const bool done = looked_up(id) || convolution(id) || product(id) || sum(id) || max_pool(id) ||
-                        average_pool(id) || moved(id) || integer_product(id);
+      const bool done =
+          looked_up(id) || convolution(id) || product(id) || sum(id) || max_pool(id) || average_pool(id) || moved(id);
       count_ += done ? 1 : 0;
     }
     return count_;
@@ -477,44 +477,6 @@ class Fuser {
     const NodeId made = r_.emit_like(place, r_.op(id), std::move(in));
     r_.table().set(r_.out(made), facts);
     r_.replace(y.q, r_.out(made));
-    return true;
-  }
-
-  // MatMulInteger of constants, Cast, the product with scales and the sum with a bias.
-  bool integer_product(NodeId id) {
-    if (!r_.is(id, "MatMulInteger")) return false;
-    const Tensor* w = r_.constant(r_.in(id, 1));
-    if (w == nullptr || w->rank() != 2) return false;
-    const NodeId cast = r_.only_user(r_.out(id));
-    if (!r_.is(cast, "Cast") || r_.integer(cast, "to", 0) != 1) return false;
-    const NodeId scaled = r_.only_user(r_.out(cast));
-    if (!r_.is(scaled, "Mul") || r_.op(scaled).version < 7) return false;
-    const ValueId scales = r_.in(scaled, 0) == r_.out(cast) ? r_.in(scaled, 1) : r_.in(scaled, 0);
-    const NodeId both = r_.made_by(scales, "Mul");
-    if (both < 0 || r_.op(both).version < 7) return false;
-    ValueId x_scale = r_.in(both, 0), w_scale = r_.in(both, 1);
-    if (r_.constant(x_scale) != nullptr) std::swap(x_scale, w_scale);
-    const auto is_row = [&](ValueId value) {
-      const Tensor* t = r_.constant(value);
-      return t != nullptr && t->dtype() == DType::kF32 && t->rank() <= 1 &&
-             (t->elements() == 1 || t->elements() == w->dim(1));
-    };
-    // The scale of DynamicQuantizeLinear is one for all.
-    const NodeId range = r_.graph().value(x_scale).producer;
-    if (range < 0 || !r_.is(range, "DynamicQuantizeLinear") || r_.node(range).out.size() != 3 ||
-        r_.node(range).out[1] != x_scale || r_.in(id, 0) != r_.node(range).out[0] || !is_row(w_scale))
-      return false;
-    NodeId place = scaled;
-    ValueId bias = kNoValue;
-    const NodeId sum = r_.only_user(r_.out(scaled));
-    if (r_.is(sum, "Add") && r_.op(sum).version >= 7) {
-      const ValueId other = r_.in(sum, 0) == r_.out(scaled) ? r_.in(sum, 1) : r_.in(sum, 0);
-      if (other != r_.out(scaled) && is_row(other)) bias = other, place = sum;
-    }
-    const NodeId made = r_.emit(place, "com.microsoft", "MatMulIntegerToFloat", 1,
-                                {r_.in(id, 0), r_.in(id, 1), x_scale, w_scale, r_.in(id, 2), r_.in(id, 3), bias});
-    r_.table().set(r_.out(made), r_.facts(r_.out(place)));
-    r_.replace(r_.out(place), r_.out(made));
     return true;
   }
 

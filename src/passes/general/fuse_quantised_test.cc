@@ -1,39 +1,16 @@
 // fuse_quantised on graphs that are built here: what is left of them, and that values stay within a step.
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <map>
-#include <random>
-
-#include "ops/ops.h"
-#include "passes/general/general.h"
+#include "passes/general/graph_for_test.h"
 
 namespace bolide {
 namespace {
 
-class Builder {
+using test::Left;
+
+class Builder : public test::Builder {
  public:
-  ValueId input(const Shape& shape) {
-    const ValueId id = graph.add_input("x", {});
-    auto made = Tensor::make(DType::kF32, shape);
-    for (float& v : made->mutate<float>()) v = std::normal_distribution<float>()(random_);
-    values_.emplace_back(*made);
-    facts_.push_back({.dtype = DType::kF32,
-                      .dims = Numbers(shape.span().begin(), shape.span().end()),
-                      .values = {},
-                      .constant = nullptr});
-    return id;
-  }
   ValueId constant(Tensor tensor) { return graph.add_constant("c", AnyValue(std::move(tensor))); }
-  ValueId number(float v) { return constant(Tensor::scalar(DType::kF32, v)); }
-  ValueId op(std::string_view name, std::vector<ValueId> in,
-             std::vector<std::pair<std::string, Attributes::Any>> list = {}) {
-    auto attributes = std::make_shared<Attributes>();
-    for (auto& [key, value] : list) attributes->set(key, value);
-    const NodeId id = graph.add_general({find_op("", name, 17), 17, attributes}, std::move(in), 1,
-                                        std::string(name) + std::to_string(++nodes_), {});
-    return graph.node(id).out[0];
-  }
   // Codes of x and their values again.
   ValueId rounded(ValueId x, float scale, DType dtype = DType::kU8, int zero = 128) {
     const ValueId s = number(scale), z = dtype == DType::kU8
@@ -55,13 +32,13 @@ class Builder {
   }
 
   // Outputs may differ by `step` (one code) and less than `few` of them may at all. What is left, by name.
-  std::map<std::string, int> check(double step, double few = 0.01) {
+  Left check_codes(double step, double few = 0.01) {
     Workers workers(1);
-    const Tensor before = run(workers);
-    const auto records = run_general_passes(graph, facts_, workers);
+    const Tensor before = run(workers)[0];
+    const auto records = run_general_passes(graph, facts(), workers);
     EXPECT_TRUE(records) << (records ? "" : records.error().text);
     EXPECT_TRUE(graph.verify());
-    const Tensor after = run(workers);
+    const Tensor after = run(workers)[0];
     EXPECT_EQ(before.shape(), after.shape());
     if (before.shape() == after.shape()) {
       int64_t other = 0;
@@ -72,44 +49,11 @@ class Builder {
       }
       EXPECT_LE(static_cast<double>(other), 2 + few * static_cast<double>(before.elements()));
     }
-    std::map<std::string, int> left;
-    for (const NodeId id : graph.order()) ++left[std::string(op_name(graph.node(id).op))];
-    return left;
+    return left();
   }
-
-  Graph graph;
 
  private:
-  Tensor run(Workers& workers) {
-    std::vector<AnyValue> all(graph.value_count());
-    size_t next = 0;
-    for (size_t i = 0; i < all.size(); ++i) {
-      const Value& value = graph.value(static_cast<ValueId>(i));
-      if (value.kind == ValueKind::kInput) all[i] = values_[next++];
-      if (value.kind == ValueKind::kConstant) all[i] = *value.constant;
-    }
-    const auto no_body = [](std::string_view, std::vector<AnyValue>) -> Result<std::vector<AnyValue>> {
-      return error(Code::kNotFound, "no body");
-    };
-    for (const NodeId id : graph.order()) {
-      const Node& node = graph.node(id);
-      const auto& generic = std::get<Generic>(node.op);
-      std::vector<const AnyValue*> in;
-      for (const ValueId value : node.in) in.push_back(value == kNoValue ? nullptr : &all[static_cast<size_t>(value)]);
-      std::vector<AnyValue> out(node.out.size());
-      RunContext context(*generic.attributes, generic.version, in, out, workers, heap_pool(), no_body);
-      const auto done = generic.def->run(context);
-      EXPECT_TRUE(done) << node.name << ": " << (done ? "" : done.error().text);
-      for (size_t i = 0; i < out.size(); ++i) all[static_cast<size_t>(node.out[i])] = out[i];
-    }
-    const Tensor* result = all[static_cast<size_t>(graph.outputs()[0].value)].tensor();
-    return result == nullptr ? Tensor() : *result;
-  }
-
   std::mt19937 random_{std::random_device{}()};
-  std::vector<AnyValue> values_;
-  std::vector<Facts> facts_;
-  int nodes_ = 0;
 };
 
 TEST(FuseQuantised, ConvolutionsWithTheirSum) {
@@ -123,7 +67,7 @@ TEST(FuseQuantised, ConvolutionsWithTheirSum) {
   z = b.rounded(b.op("Relu", {z}), 0.2171f, DType::kU8, 0);
   z = b.rounded(b.op("MaxPool", {z}, {{"kernel_shape", std::vector<int64_t>{2, 2}}}), 0.2171f, DType::kU8, 0);
   b.graph.add_output("y", z);
-  auto left = b.check(0.2171);
+  auto left = b.check_codes(0.2171);
   EXPECT_EQ(left["QConv"], 3);
   EXPECT_EQ(left["QMaxPool"], 1);
   EXPECT_EQ(left["Transpose"], 1);
@@ -138,7 +82,7 @@ TEST(FuseQuantised, ReadersOfTheFirstTermKeepIt) {
   const ValueId y = b.rounded(b.op("Conv", {x, b.weights({16, 16, 1, 1}, 0, 0.01f)}), 0.1f);
   const ValueId z = b.rounded(b.op("Add", {y, x}), 0.1f);
   b.graph.add_output("y", b.op("Mul", {y, z}));
-  auto left = b.check(2);
+  auto left = b.check_codes(2);
   EXPECT_EQ(left["QLinearAdd"], 1);
   EXPECT_EQ(left["QConv"], 1);
 }
@@ -153,7 +97,7 @@ TEST(FuseQuantised, ProductsAndTables) {
   const ValueId turned =
       b.rounded(b.op("Transpose", {y}, {{"perm", std::vector<int64_t>{0, 2, 1}}}), 0.05f, DType::kI8, 0);
   b.graph.add_output("y", b.rounded(b.op("MatMul", {y, turned}), 0.2f));
-  auto left = b.check(1);
+  auto left = b.check_codes(1);
   EXPECT_EQ(left["QMatMul"], 2);
   EXPECT_EQ(left["QLookUp"], 1);
   EXPECT_EQ(left["Erf"], 0);
@@ -167,7 +111,7 @@ TEST(FuseQuantised, LeavesWhatMeansSomethingElse) {
   y = b.op("Conv", {b.rounded(y, 0.1f), b.weights({16, 16, 1, 1}, 0, 0.01f), b.bias(16, 0.5f)});
   y = b.rounded(b.op("MaxPool", {b.rounded(y, 0.1f)}, {{"kernel_shape", std::vector<int64_t>{2, 2}}}), 0.2f);
   b.graph.add_output("y", y);
-  auto left = b.check(0.2);
+  auto left = b.check_codes(0.2);
   EXPECT_EQ(left["QConv"], 0);
   EXPECT_EQ(left["QMaxPool"], 0);
 }

@@ -7,10 +7,12 @@ namespace {
 
 constexpr std::array kPasses = {
     Pass{"remove_dead", remove_dead_general},
+    Pass{"gather_first", gather_first},
     Pass{"fold_constants", fold_constants},
     Pass{"remove_identities", remove_identities},
     Pass{"merge_common", merge_common},
     Pass{"fuse_quantised", fuse_quantised},
+    Pass{"fuse_dynamic", fuse_dynamic},
     Pass{"fold_affine", fold_affine},
     Pass{"move_transposes", move_transposes},
     Pass{"find_activations", find_activations},

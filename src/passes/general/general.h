@@ -19,6 +19,7 @@ Result<std::vector<PassRecord>> run_general_passes(
     const FunctionRef<void(const PassRecord&, const Graph&)>* after = nullptr);
 
 // The passes; each file's head comment says what it rewrites.
+Result<int> gather_first(Graph&, const PassContext&);
 Result<int> fold_constants(Graph&, const PassContext&);
 Result<int> remove_identities(Graph&, const PassContext&);
 Result<int> merge_common(Graph&, const PassContext&);
@@ -35,6 +36,7 @@ Result<int> fuse_bias_gelu(Graph&, const PassContext&);
 Result<int> fuse_skip_layer_norm(Graph&, const PassContext&);
 Result<int> fuse_conv(Graph&, const PassContext&);
 Result<int> fuse_quantised(Graph&, const PassContext&);
+Result<int> fuse_dynamic(Graph&, const PassContext&);
 Result<int> remove_requantised(Graph&, const PassContext&);
 Result<int> channels_last(Graph&, const PassContext&);
 Result<int> join_parts(Graph&, const PassContext&);

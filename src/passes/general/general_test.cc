@@ -3,131 +3,15 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <map>
-#include <random>
-#include <set>
-
-#include "base/workers.h"
-#include "ops/ops.h"
+#include "passes/general/graph_for_test.h"
 #include "passes/general/left_over.h"
 
 namespace bolide {
 namespace {
 
-using NamedAttribute = std::pair<std::string, Attributes::Any>;
-
-// A graph in the making, with random constants and the values of its inputs.
-class Builder {
- public:
-  ValueId input(const Shape& shape, bool declared = true) {
-    const ValueId id = graph.add_input("x" + std::to_string(values.size()), {});
-    values.emplace_back(random(shape));
-    Facts facts;
-    facts.dtype = DType::kF32;
-    facts.dims = Numbers(shape.span().begin(), shape.span().end());
-    facts_.push_back(declared ? facts : Facts{});
-    return id;
-  }
-  // Dims of no declared size.
-  ValueId open_input(const Shape& shape, const std::vector<size_t>& open) {
-    const ValueId id = input(shape);
-    for (const size_t axis : open) (*facts_.back().dims)[axis] = Facts::kUnknown;
-    return id;
-  }
-  ValueId weight(const Shape& shape, float low = -1, float high = 1) {
-    return graph.add_constant("w", AnyValue(random(shape, low, high)));
-  }
-  ValueId number(float value) { return graph.add_constant("c", AnyValue(Tensor::scalar(DType::kF32, value))); }
-  ValueId integers(std::vector<int64_t> list) {
-    return graph.add_constant("i", AnyValue(Tensor::vector(DType::kI64, std::span<const int64_t>(list))));
-  }
-  ValueId number_of(int64_t value) { return graph.add_constant("i", AnyValue(Tensor::scalar(DType::kI64, value))); }
-  ValueId op(std::string_view name, std::vector<ValueId> in, std::vector<NamedAttribute> attributes = {},
-             int64_t version = 18, size_t outputs = 1) {
-    const OpDef* def = find_op("", name, version);
-    EXPECT_NE(def, nullptr) << name;
-    auto kept = std::make_shared<Attributes>();
-    for (auto& [key, value] : attributes) kept->set(key, value);
-    const NodeId id = graph.add_general({def, version, kept}, std::move(in), outputs,
-                                        std::string(name) + std::to_string(nodes_++), {});
-    return graph.node(id).out[0];
-  }
-  void output(ValueId value) { graph.add_output("y" + std::to_string(graph.outputs().size()), value); }
-
-  // Runs all passes; the outputs must stay what they are. Operators that are left, by name.
-  std::map<std::string, int> check(double tolerance = 1e-5, const std::set<std::string>& skip = {"channels_last"}) {
-    Workers workers(1);
-    const std::vector<Tensor> before = run(workers);
-    const auto records = run_general_passes(graph, facts_, workers, skip);
-    EXPECT_TRUE(records) << (records ? "" : records.error().text);
-    EXPECT_TRUE(graph.verify());
-    const std::vector<Tensor> after = run(workers);
-    EXPECT_EQ(before.size(), after.size());
-    for (size_t k = 0; k < before.size() && k < after.size(); ++k) {
-      EXPECT_EQ(before[k].shape(), after[k].shape());
-      EXPECT_EQ(before[k].dtype(), after[k].dtype());
-      if (before[k].dtype() != DType::kF32 || before[k].shape() != after[k].shape()) continue;
-      double most = 0;
-      for (const float value : before[k].as<float>()) most = std::max(most, std::abs(static_cast<double>(value)));
-      for (size_t i = 0; i < before[k].as<float>().size(); ++i)
-        EXPECT_NEAR(before[k].as<float>()[i], after[k].as<float>()[i], tolerance * most) << k << " " << i;
-    }
-    std::map<std::string, int> left;
-    for (const NodeId id : graph.order()) ++left[std::string(op_name(graph.node(id).op))];
-    return left;
-  }
-
-  Graph graph;
-  std::vector<AnyValue> values;
-
-  const std::vector<Facts>& facts() const { return facts_; }
-
- private:
-  Tensor random(const Shape& shape, float low = -1, float high = 1) {
-    auto made = Tensor::make(DType::kF32, shape);
-    std::uniform_real_distribution<float> draw(low, high);
-    for (float& value : made->mutate<float>()) value = draw(generator_);
-    return *made;
-  }
-  // Node by node: no interpreter below plan.
-  std::vector<Tensor> run(Workers& workers) {
-    std::vector<AnyValue> all(graph.value_count());
-    size_t next = 0;
-    for (size_t i = 0; i < all.size(); ++i) {
-      const Value& value = graph.value(static_cast<ValueId>(i));
-      if (value.kind == ValueKind::kInput) all[i] = values[next++];
-      if (value.kind == ValueKind::kConstant) all[i] = *value.constant;
-    }
-    const auto no_body = [](std::string_view, std::vector<AnyValue>) -> Result<std::vector<AnyValue>> {
-      return error(Code::kNotFound, "no body");
-    };
-    for (const NodeId id : graph.order()) {
-      const Node& node = graph.node(id);
-      const auto& op = std::get<Generic>(node.op);
-      std::vector<const AnyValue*> in;
-      for (const ValueId value : node.in) in.push_back(value == kNoValue ? nullptr : &all[static_cast<size_t>(value)]);
-      std::vector<AnyValue> out(node.out.size());
-      RunContext context(*op.attributes, op.version, in, out, workers, heap_pool(), no_body);
-      const auto done = op.def->run(context);
-      EXPECT_TRUE(done) << node.name << ": " << (done ? "" : done.error().text);
-      for (size_t i = 0; i < out.size(); ++i) all[static_cast<size_t>(node.out[i])] = out[i];
-    }
-    std::vector<Tensor> results;
-    for (const Output& output : graph.outputs()) {
-      const Tensor* tensor = all[static_cast<size_t>(output.value)].tensor();
-      EXPECT_NE(tensor, nullptr);
-      if (tensor != nullptr) results.push_back(*tensor);
-    }
-    return results;
-  }
-
-  std::vector<Facts> facts_;
-  std::mt19937 generator_{std::random_device{}()};
-  int nodes_ = 0;
-};
-
-using Left = std::map<std::string, int>;
+using test::Builder;
+using test::Left;
+using test::NamedAttribute;
 
 TEST(GeneralPasses, ConstantsAndShapesAreFolded) {
   Builder b;
@@ -152,6 +36,45 @@ TEST(GeneralPasses, LargeResultsAreNotFolded) {
   Builder b;
   b.output(b.op("ReduceSum", {b.op("Expand", {b.number(1), b.integers({4096, 4096})}), b.integers({0, 1})}));
   EXPECT_GE(b.check().size(), 1u);
+}
+
+TEST(GeneralPasses, WhatDoublesIsFoldedOnlyWhileItIsSmall) {
+  for (const bool text : {false, true}) {
+    Builder b;
+    ValueId value = text ? b.graph.add_constant("s", AnyValue(Tensor::strings({1}, {std::string(100, 'x')})))
+                         : b.graph.add_constant("s", AnyValue(*Tensor::make(DType::kI8, {1 << 10})));
+    for (int i = 0; i < 18; ++i)
+      value =
+          text ? b.op("StringConcat", {value, value}, {}, 20) : b.op("Concat", {value, value}, {{"axis", int64_t{0}}});
+    b.output(value);
+    EXPECT_GE(b.check()[text ? "StringConcat" : "Concat"], 2);
+  }
+}
+
+TEST(GeneralPasses, WeightsAreDecodedOnceAndEmbeddingsByRow) {
+  Builder b;
+  const auto decoded = [&](const Shape& shape) {
+    const ValueId codes = b.graph.add_constant("q", AnyValue(*Tensor::make(DType::kI8, shape)));
+    return b.op("Mul", {b.op("Cast", {codes}, {{"to", int64_t{1}}}), b.number(0.1f)});
+  };
+  b.output(b.op("MatMul", {b.input({2, 3000}), decoded({3000, 2000})}));
+  const ValueId ids = b.graph.add_input("ids", {});
+  b.values.emplace_back(Tensor::vector(DType::kI64, std::span<const int64_t>(std::vector<int64_t>{1, 7})));
+  b.output(b.op("Gather", {decoded({3000, 2000}), ids}));
+  b.output(b.op("Gather", {b.op("Mul", {decoded({3000, 2000}), b.weight({3000, 1})}), ids}));
+  b.output(b.op("Gather", {b.op("Mul", {decoded({3000, 2000}), b.weight({1, 2000})}), ids}));
+  b.output(b.op("Gather", {decoded({3000, 2000}), ids}, {{"axis", int64_t{1}}}));
+  Left left = b.check();
+  EXPECT_EQ(left["MatMul"] + left["Dense"], 1);
+  EXPECT_EQ(left["Gather"], 5);  // the scales by row are gathered, too
+  EXPECT_EQ(left["Cast"], 4);
+  // What is gathered as whole rows and columns is decoded whole, what has scales by column as well.
+  int large = 0;
+  for (const NodeId id : b.graph.order()) {
+    const ValueId from = b.graph.node(id).in[0];
+    large += op_name(b.graph.node(id).op) == "Cast" && b.graph.value(from).kind == ValueKind::kConstant ? 1 : 0;
+  }
+  EXPECT_EQ(large, 2);
 }
 
 TEST(GeneralPasses, IdentitiesGo) {
@@ -392,114 +315,6 @@ TEST(GeneralPasses, QuantisedTwiceIsQuantisedOnce) {
     b.output(b.op("DequantizeLinear", {again, b.number(second), zero}));
     EXPECT_EQ(b.check()["QuantizeLinear"], second == 0.125f ? 1 : 2);
   }
-}
-
-// --- channels_last ---
-
-std::vector<NamedAttribute> around(int64_t pad) { return {{"pads", std::vector<int64_t>(4, pad)}}; }
-
-TEST(ChannelsLastPass, ResidualBlocksNeedTwoTransposes) {
-  Builder b;
-  const ValueId x = b.op("Relu", {b.op("Conv", {b.input({2, 3, 9, 8}), b.weight({6, 3, 3, 3})}, around(1))});
-  const ValueId pooled = b.op("MaxPool", {x}, {{"kernel_shape", std::vector<int64_t>{2, 2}}});
-  const ValueId y = b.op("Conv", {pooled, b.weight({6, 6, 3, 3}), b.weight({6})}, around(1));
-  b.output(b.op("Relu", {b.op("Add", {y, pooled})}));
-  EXPECT_EQ(b.check(1e-5, {}), (Left{{"ChannelsLastConv", 2}, {"ChannelsLastMaxPool", 1}, {"Transpose", 2}}));
-}
-
-TEST(ChannelsLastPass, ClassifiersEndInRowsOfChannels) {
-  for (const bool reshape : {false, true}) {
-    Builder b;
-    const ValueId y = b.op("GlobalAveragePool", {b.op("Conv", {b.input({2, 3, 5, 5}), b.weight({6, 3, 3, 3})})});
-    b.output(reshape ? b.op("Reshape", {y, b.integers({0, -1})}) : b.op("Flatten", {y}));
-    EXPECT_EQ(b.check(1e-5, {}), (Left{{"ChannelsLastConv", 1},
-                                       {"ChannelsLastGlobalAveragePool", 1},
-                                       {reshape ? "Reshape" : "Flatten", 1},
-                                       {"Transpose", 1}}));
-  }
-}
-
-TEST(ChannelsLastPass, WhatLiesBetweenIsTurnedToo) {
-  Builder b;
-  const ValueId x = b.op("Conv", {b.input({2, 3, 6, 8}), b.weight({8, 3, 1, 1})});
-  const ValueId part = b.op("Slice", {x, b.integers({2}), b.integers({6}), b.integers({1})});
-  const ValueId shifted = b.op("Add", {b.op("Mul", {part, b.weight({4, 1, 1})}), b.weight({1, 4, 6, 1})});
-  const ValueId squashed =
-      b.op("Softmax", {b.op("Concat", {shifted, x}, {{"axis", int64_t{1}}})}, {{"axis", int64_t{1}}});
-  const ValueId grown =
-      b.op("Resize",
-           {squashed, kNoValue,
-            b.graph.add_constant(
-                "s", AnyValue(Tensor::vector(DType::kF32, std::span<const float>(std::vector<float>{1, 1, 2, 1.5f}))))},
-           {{"mode", std::string("nearest")}});
-  const ValueId wide = b.op("Pad", {grown, b.integers({0, 1, 0, 2, 0, 0, 3, 1})});
-  b.output(b.op("ReduceMean", {wide, b.integers({-1, 1})}));
-  b.output(b.op("ReduceMean", {wide, b.integers({2, 3})}, {{"keepdims", int64_t{0}}}));
-  const Left left = b.check(1e-5, {});
-  EXPECT_EQ(left.at("Transpose"), 2) << "one in, one out";
-}
-
-TEST(ChannelsLastPass, SplitsOfChannels) {
-  Builder b;
-  const ValueId x = b.op("Conv", {b.input({1, 3, 4, 4}), b.weight({4, 3, 1, 1})});
-  const ValueId first = b.op("Split", {x}, {{"axis", int64_t{-3}}}, 13, 2);
-  const NodeId split = b.graph.value(first).producer;
-  b.output(b.op("Conv", {b.op("Sigmoid", {first}), b.weight({2, 2, 1, 1})}));
-  b.output(b.graph.node(split).out[1]);
-  EXPECT_EQ(b.check(1e-5, {}).at("Transpose"), 3);
-}
-
-TEST(ChannelsLastPass, ConvolutionsReadPartsWhereTheyLie) {
-  for (const bool other : {false, true}) {  // reads a part too
-    Builder b;
-    const ValueId x = b.op("Relu", {b.op("Conv", {b.input({2, 3, 6, 5}), b.weight({20, 3, 1, 1})})});
-    const ValueId first = b.op("Split", {x, b.integers({13, 7})}, {{"axis", int64_t{1}}}, 18, 2);
-    const ValueId second = b.graph.node(b.graph.value(first).producer).out[1];
-    const ValueId y = b.op("Relu", {b.op("Conv", {second, b.weight({7, 7, 3, 3})}, around(1))});
-    const ValueId all = b.op("Concat", {first, second, y, second}, {{"axis", int64_t{1}}});
-    b.output(b.op("Conv", {all, b.weight({9, 34, 1, 1}), b.weight({9})}));
-    if (other) b.output(b.op("Tanh", {first}));
-    const Left left = b.check(1e-5, {});
-    EXPECT_EQ(left.at("ChannelsLastJoinedConv"), other ? 1 : 2);
-    EXPECT_EQ(left.count("Split"), other ? 1u : 0u);
-    EXPECT_EQ(left.count("Concat"), 0u);
-  }
-}
-
-TEST(ChannelsLastPass, ConcatsThatOthersReadStay) {
-  Builder b;
-  const ValueId x = b.op("Conv", {b.input({1, 3, 6, 5}), b.weight({8, 3, 1, 1})});
-  const ValueId all = b.op("Concat", {x, b.op("Tanh", {x})}, {{"axis", int64_t{1}}});
-  b.output(b.op("Conv", {all, b.weight({4, 16, 3, 3})}));  // reads each pixel nine times
-  const ValueId rows = b.op("Concat", {x, x}, {{"axis", int64_t{2}}});
-  b.output(b.op("Conv", {rows, b.weight({4, 8, 1, 1})}));
-  const Left left = b.check(1e-5, {});
-  EXPECT_EQ(left.at("Concat"), 2);
-  EXPECT_EQ(left.count("ChannelsLastJoinedConv"), 0u);
-}
-
-TEST(ChannelsLastPass, ShapesAreReadWithoutATranspose) {
-  Builder b;
-  const ValueId x = b.op("Relu", {b.op("Conv", {b.open_input({2, 3, 6, 5}, {0}), b.weight({8, 3, 1, 1})})});
-  b.output(b.op("Shape", {x}));
-  b.output(b.op("ReduceMean", {x, b.integers({2, 3})}, {{"keepdims", int64_t{0}}}));
-  EXPECT_EQ(b.check(1e-5, {}).at("Transpose"), 1);
-}
-
-TEST(ChannelsLastPass, TransposesOfOthersMeetOurs) {
-  Builder b;
-  const ValueId x = b.op("Conv", {b.input({1, 3, 4, 5}), b.weight({4, 3, 1, 1})});
-  b.output(b.op("Transpose", {x}, {{"perm", std::vector<int64_t>{0, 2, 3, 1}}}));
-  b.output(b.op("Transpose", {x}, {{"perm", std::vector<int64_t>{3, 1, 0, 2}}}));
-  EXPECT_EQ(b.check(1e-5, {}), (Left{{"ChannelsLastConv", 1}, {"Transpose", 2}}));
-}
-
-TEST(ChannelsLastPass, UnknownRanksAndTypesStay) {
-  Builder b;
-  b.output(b.op("Conv", {b.input({1, 2, 4, 4}, false), b.weight({2, 2, 3, 3})}));
-  b.output(b.op("Conv", {b.input({1, 2, 4, 4}), b.input({2, 2, 3, 3})}));
-  b.output(b.op("MaxPool", {b.input({1, 2, 4, 4})}, {{"kernel_shape", std::vector<int64_t>{2, 2}}}));
-  EXPECT_EQ(b.check(1e-5, {}), (Left{{"Conv", 2}, {"MaxPool", 1}}));
 }
 
 TEST(GeneralPasses, NodesWithoutInputsOrOutputsAreHarmless) {

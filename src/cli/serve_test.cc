@@ -1,0 +1,209 @@
+// The whole server over a real, tiny model: as a registry in this process, and as a process of its own.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "cli/cli.h"
+#include "cli/served_models.h"
+#include "engine/generator.h"
+#include "server/api.h"
+#include "server/testing/http_client.h"
+
+namespace bolide::cli {
+namespace {
+
+using Json = nlohmann::json;
+using server::test::Answer;
+using server::test::HttpClient;
+
+std::string golden(const std::string& name) { return std::string(BOLIDE_SOURCE_DIR) + "/tests/golden/models/" + name; }
+
+ServedModelOptions options() {
+  ServedModelOptions options;
+  options.model.threads = 1;
+  options.model.context = 160;
+  options.model.sequences = 4;
+  options.model.deterministic = true;
+  return options;
+}
+
+std::vector<int32_t> prompt_of(uint32_t seed, size_t count) {
+  std::vector<int32_t> ids;
+  for (uint32_t i = 0; i < count; ++i) ids.push_back(static_cast<int32_t>((seed * 7919 + i * 104729) % 200));
+  return ids;
+}
+
+// What `bolide run` would answer.
+std::string text_alone(const std::string& path, const std::vector<int32_t>& prompt, int32_t tokens) {
+  auto model = open_model(path, options().model);
+  EXPECT_TRUE(model.has_value()) << model.error().text;
+  Generator generator(*model->runner, model->tokenizer);
+  GenerateRequest request;
+  request.prompt = prompt;
+  request.tokens_max = tokens;
+  std::string text;
+  const auto done = generator.generate(request, [&](std::string_view piece) { text += piece; });
+  EXPECT_TRUE(done.has_value()) << done.error().text;
+  return text;
+}
+
+TEST(Serve, NamesOfModels) {
+  const auto name = [](const std::string& argument) { return split_model_argument(argument).first; };
+  EXPECT_EQ(name("a/b/model.gguf"), "model");
+  EXPECT_EQ(name("a/folder/"), "folder");
+  EXPECT_EQ(name("synth:smollm2-135m"), "smollm2-135m");
+  EXPECT_EQ(name("small=a/b.gguf"), "small");
+  EXPECT_EQ(split_model_argument("small=a/b.gguf").second, "a/b.gguf");
+  EXPECT_EQ(name("a/x=y.gguf"), "x=y");
+}
+
+TEST(Serve, AnswersAreThoseOfTheModelAlone) {
+  ServedModels models(options());
+  ASSERT_TRUE(models.add("a=" + golden("qwen2")).has_value());
+  ASSERT_TRUE(models.add("b=" + golden("qwen3")).has_value());
+  EXPECT_FALSE(models.add("a=" + golden("qwen3")).has_value()) << "two of one name";
+  EXPECT_FALSE(models.add("c=" + golden("absent")).has_value());
+  EXPECT_FALSE(models.add("c d=" + golden("qwen3")).has_value());
+  std::unique_ptr<server::HttpServer> http;
+  server::Api api(models, {}, *server::Metrics::make(""));
+  server::HttpOptions http_options;
+  http_options.port = 0;
+  auto started = server::HttpServer::start(
+      http_options, [&](const auto& exchange) { api.handle(exchange); }, server::Api::error_body);
+  ASSERT_TRUE(started.has_value()) << started.error().text;
+  http = *std::move(started);
+  std::vector<std::thread> threads;
+  for (uint32_t i = 0; i < 6; ++i)
+    threads.emplace_back([&, i] {
+      const bool first = i % 2 == 0;
+      const std::vector<int32_t> prompt = prompt_of(i, 5 + i * 9);
+      const Json body = {{"model", first ? "a" : "b"},
+                         {"prompt", prompt},
+                         {"max_tokens", 12},
+                         {"temperature", 0},
+                         {"ignore_eos", true}};
+      const Answer answer = server::test::post(http->port(), "/v1/completions", body.dump());
+      ASSERT_EQ(answer.status, 200) << answer.body;
+      EXPECT_EQ(Json::parse(answer.body)["choices"][0]["text"],
+                text_alone(golden(first ? "qwen2" : "qwen3"), prompt, 12));
+    });
+  for (std::thread& thread : threads) thread.join();
+
+  EXPECT_TRUE(models.unload("b").has_value());
+  EXPECT_EQ(models.find("b"), nullptr);
+  EXPECT_EQ(server::test::post(http->port(), "/v1/completions", R"({"model":"b","prompt":[1]})").status, 404);
+  EXPECT_EQ(server::test::get(http->port(), "/health/ready").status, 200) << "what is not wanted is not missed";
+  EXPECT_TRUE(models.load("b").has_value());
+  EXPECT_EQ(server::test::post(http->port(), "/v1/completions", R"({"model":"b","prompt":[1]})").status, 200);
+  EXPECT_FALSE(models.unload("c").has_value());
+  models.drain();
+  EXPECT_TRUE(models.wait_idle(5'000'000));
+  models.stop();
+  http->drain();
+  http->stop();
+}
+
+// `bolide serve` in a child; what it says on standard error is read up to the address.
+class Process {
+ public:
+  explicit Process(std::vector<std::string> words) {
+    int ends[2];
+    EXPECT_EQ(::pipe(ends), 0);
+    child_ = ::fork();
+    if (child_ == 0) {
+      ::dup2(ends[1], STDERR_FILENO);
+      ::close(ends[0]);
+      std::vector<char*> argv;
+      for (std::string& word : words) argv.push_back(word.data());
+      ::_exit(run_program(static_cast<int>(argv.size()), argv.data(), Version{}));
+    }
+    ::close(ends[1]);
+    errors_ = ends[0];
+    const std::string_view before = "http://127.0.0.1:";
+    char bytes[4096];
+    for (ssize_t n = 0;
+         said_.find("Ctrl-C ends") == std::string::npos && (n = ::read(errors_, bytes, sizeof bytes)) > 0;)
+      said_.append(bytes, static_cast<size_t>(n));
+    if (const size_t at = said_.find(before); at != std::string::npos)
+      port_ = static_cast<uint16_t>(std::atoi(said_.c_str() + at + before.size()));
+  }
+  ~Process() {
+    if (child_ > 0) ::kill(child_, SIGKILL);
+    if (child_ > 0) ::waitpid(child_, nullptr, 0);
+    ::close(errors_);
+  }
+  uint16_t port() const { return port_; }
+  const std::string& said() const { return said_; }
+  void signal(int number) const { ::kill(child_, number); }
+  // The exit code, or 1000 and the signal.
+  int wait() {
+    int status = 0;
+    ::waitpid(std::exchange(child_, -1), &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+  }
+
+ private:
+  pid_t child_ = -1;
+  int errors_ = -1;
+  uint16_t port_ = 0;
+  std::string said_;
+};
+
+std::vector<std::string> words(std::vector<std::string> more = {}) {
+  std::vector<std::string> all = {"bolide", "serve",     golden("qwen2"), "--port",   "0",  "--threads",
+                                  "1",      "--context", "160",           "--device", "cpu"};
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+TEST(Serve, TermLetsStreamsEnd) {
+  Process process(words());
+  ASSERT_NE(process.port(), 0) << process.said();
+  EXPECT_EQ(server::test::get(process.port(), "/health/ready").status, 200);
+  std::vector<std::unique_ptr<HttpClient>> clients;
+  for (int i = 0; i < 6; ++i) {
+    clients.push_back(std::make_unique<HttpClient>(process.port()));
+    const Json body = {{"prompt", {i, 2, 3}}, {"max_tokens", 120}, {"stream", true}, {"ignore_eos", true}};
+    clients.back()->send_post("/v1/completions", body.dump());
+    ASSERT_TRUE(clients.back()->receive_until("data: "));
+  }
+  process.signal(SIGTERM);
+  for (auto& client : clients) {
+    const Answer answer = client->read_answer();
+    EXPECT_TRUE(answer.complete);
+    EXPECT_NE(answer.body.find("data: [DONE]"), std::string::npos);
+  }
+  EXPECT_EQ(process.wait(), 0);
+}
+
+TEST(Serve, ASecondSignalEndsAtOnce) {
+  Process process(words({"--drain-seconds", "100", "--context", "100000", "--cache-tokens", "100000"}));
+  ASSERT_NE(process.port(), 0) << process.said();
+  HttpClient client(process.port());
+  client.send_post("/v1/completions", R"({"prompt":[1,2],"max_tokens":90000,"stream":true,"ignore_eos":true})");
+  ASSERT_TRUE(client.receive_until("data: "));
+  process.signal(SIGTERM);
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  process.signal(SIGTERM);
+  EXPECT_EQ(process.wait(), 1000 + SIGTERM);
+}
+
+TEST(Serve, AnOpenServerMustBeMeant) {
+  for (const auto& more : std::vector<std::vector<std::string>>{{"--host", "0.0.0.0"},
+                                                                {"--tls-cert", "x.pem"},
+                                                                {"--no-auth", "--api-key-file", "x"},
+                                                                {"--host", "nowhere"}}) {
+    Process process(words(more));
+    EXPECT_EQ(process.port(), 0);
+    EXPECT_EQ(process.wait(), 1) << process.said();
+    EXPECT_NE(process.said().find("bolide: error: --"), std::string::npos) << process.said();
+  }
+}
+
+}  // namespace
+}  // namespace bolide::cli

@@ -1,0 +1,214 @@
+#include "cli/served_models.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "app/conversation.h"
+#include "base/log.h"
+#include "cli/flags.h"
+#include "engine/plan_runner.h"
+
+namespace bolide::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kNameBytesMax = 128;
+
+int64_t unix_seconds() {
+  using std::chrono::seconds;
+  return std::chrono::duration_cast<seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+// Names stand in addresses and in answers.
+Result<> check_name(const std::string& name) {
+  const bool plain =
+      !name.empty() && name.size() <= kNameBytesMax && std::all_of(name.begin(), name.end(), [](unsigned char c) {
+        return c >= 0x21 && c < 0x7f && c != '"' && c != '\'' && c != '\\' && c != '%' && c != '?' && c != '#';
+      });
+  if (plain && !name.starts_with('/') && !name.ends_with('/') && name.find("..") == std::string::npos) return {};
+  return error(Code::kInvalid,
+               fmt::format("\"{:.80}\" cannot be the name of a model: at most {} printable characters "
+                           "without spaces, quotation marks, %, ?, # and \"..\"; give one as NAME=MODEL",
+                           name, kNameBytesMax));
+}
+
+}  // namespace
+
+// The device outlives the engine, whose runner has memory of it.
+struct ServedModels::Loaded {
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Engine> engine;
+  server::ServedModel served;  // its engine is the one above
+};
+
+std::pair<std::string, std::string> split_model_argument(const std::string& argument) {
+  const size_t equals = argument.find('=');
+  if (equals != std::string::npos && argument.find('/') > equals && !std::filesystem::exists(argument))
+    return {argument.substr(0, equals), argument.substr(equals + 1)};
+  std::string name = argument;
+  if (const size_t colon = name.find(':'); name.starts_with("synth:")) name = name.substr(colon + 1);
+  while (name.size() > 1 && name.ends_with('/')) name.pop_back();
+  if (const size_t slash = name.rfind('/'); slash != std::string::npos) name = name.substr(slash + 1);
+  for (const std::string_view ending : {".gguf", ".engine", ".bolide"})
+    if (name.size() > ending.size() && name.ends_with(ending)) name.resize(name.size() - ending.size());
+  return {name, argument};
+}
+
+Result<std::shared_ptr<ServedModels::Loaded>> ServedModels::open(const std::string& name,
+                                                                 const std::string& path) const {
+  std::optional<ChatTemplate> chat_template;
+  // A template that cannot be used costs no loading.
+  const auto read_template = [&](const ModelOutline& outline) -> Result<> {
+    const LoadedModel& loaded = outline.loaded;
+    BOLIDE_TRY(chat_template,
+               choose_template(loaded.chat_template, loaded.chat_template_file, options_.template_file, false));
+    if (!chat_template)
+      log::warning("the model has no chat template: it answers /v1/completions alone; --template gives it one",
+                   {{"model", std::string_view(name)}});
+    return {};
+  };
+  const OutlineCheck check(read_template);
+  BOLIDE_TRY(Model model, open_with_progress(path, options_.model, &check));
+  auto loaded = std::make_shared<Loaded>(Loaded{std::move(model.device),
+                                                nullptr,
+                                                {.name = name,
+                                                 .format = model.format,
+                                                 .device = {},
+                                                 .created = unix_seconds(),
+                                                 .tokenizer = model.tokenizer,
+                                                 .chat_template = {},
+                                                 .generation = model.generation,
+                                                 .stop_ids = model.stop_ids,
+                                                 .engine = {}}});
+  server::ServedModel& served = loaded->served;
+  served.device = loaded->device->info().name;
+  served.chat_template = std::move(chat_template);
+  served.context = model.runner->options().context;
+  served.vocab = model.runner->vocab();
+  served.weight_bytes = static_cast<int64_t>(model.runner->plans().weights().bytes());
+  served.cache_bytes = static_cast<int64_t>(model.runner->kv_bytes());
+  loaded->engine = std::make_unique<Engine>(std::make_unique<PlanRunner>(std::move(model.runner)), options_.engine);
+  served.engine = std::shared_ptr<EngineClient>(std::shared_ptr<void>(), loaded->engine.get());
+  return loaded;
+}
+
+Result<> ServedModels::add(const std::string& argument) {
+  const auto [name, path] = split_model_argument(argument);
+  BOLIDE_TRY(check_name(name));
+  {
+    const std::lock_guard lock(mutex_);
+    if (entry_of(name) != nullptr)
+      return error(Code::kInvalid,
+                   fmt::format("two models are called {}: give one another name, as NAME={}", name, path));
+    entries_.push_back({name, path, nullptr, "not loaded", false});
+  }
+  return load(name);
+}
+
+ServedModels::Entry* ServedModels::entry_of(std::string_view name) {
+  const auto it = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.name == name; });
+  return it == entries_.end() ? nullptr : &*it;
+}
+
+std::shared_ptr<const server::ServedModel> ServedModels::find(std::string_view name) const {
+  const std::lock_guard lock(mutex_);
+  for (const Entry& entry : entries_)
+    if (entry.name == name && entry.loaded != nullptr && !entry.busy) return {entry.loaded, &entry.loaded->served};
+  return nullptr;
+}
+
+std::vector<server::ModelEntry> ServedModels::list() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<server::ModelEntry> list;
+  for (const Entry& entry : entries_) {
+    const bool ready = entry.loaded != nullptr && !entry.busy;
+    list.push_back({entry.name, ready ? "READY" : "UNAVAILABLE", ready ? "" : entry.reason});
+  }
+  return list;
+}
+
+Result<> ServedModels::load(std::string_view name) {
+  std::string path;
+  {
+    const std::lock_guard lock(mutex_);
+    Entry* entry = entry_of(name);
+    if (entry == nullptr) return error(Code::kNotFound, fmt::format("no model is called {:.200}", name));
+    if (entry->busy) return error(Code::kUnavailable, fmt::format("model {} is being loaded or unloaded", name));
+    if (entry->loaded != nullptr) return {};
+    entry->busy = true;
+    entry->reason = "is being loaded";
+    path = entry->path;
+  }
+  auto opened = open(std::string(name), path);
+  const std::lock_guard lock(mutex_);
+  Entry* entry = entry_of(name);
+  entry->busy = false;
+  entry->reason = opened ? "" : opened.error().text;
+  if (!opened) return std::move(opened).error();
+  entry->loaded = *std::move(opened);
+  return {};
+}
+
+Result<> ServedModels::unload(std::string_view name) {
+  std::shared_ptr<Loaded> loaded;
+  {
+    const std::lock_guard lock(mutex_);
+    Entry* entry = entry_of(name);
+    if (entry == nullptr || entry->loaded == nullptr)
+      return error(Code::kNotFound, fmt::format("no model {:.200} is loaded", name));
+    if (entry->busy) return error(Code::kUnavailable, fmt::format("model {} is being loaded or unloaded", name));
+    entry->busy = true;
+    entry->reason = "is being unloaded";
+    loaded = entry->loaded;
+  }
+  loaded->engine->drain();
+  const auto end = Clock::now() + std::chrono::microseconds(options_.drain_us);
+  const bool idle = loaded->engine->wait_idle(options_.drain_us);
+  loaded->engine->stop();  // who still has the model finds an engine that refuses
+  // Memory goes when the last request lets go of it: here, not on a thread that answers others.
+  while (loaded.use_count() > 2 && Clock::now() < end) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  const std::lock_guard lock(mutex_);
+  Entry* entry = entry_of(name);
+  entry->loaded = nullptr;
+  entry->busy = false;
+  entry->reason = "unloaded";
+  if (idle) return {};
+  return error(Code::kDeadline, fmt::format("model {}: requests that did not end in time were cut off", name));
+}
+
+void ServedModels::drain() {
+  const std::lock_guard lock(mutex_);
+  for (const Entry& entry : entries_)
+    if (entry.loaded != nullptr) entry.loaded->engine->drain();
+}
+
+bool ServedModels::wait_idle(int64_t timeout_us) {
+  std::vector<std::shared_ptr<Loaded>> all;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const Entry& entry : entries_)
+      if (entry.loaded != nullptr) all.push_back(entry.loaded);
+  }
+  const auto end = Clock::now() + std::chrono::microseconds(timeout_us);
+  for (const auto& loaded : all) {
+    const auto left = std::chrono::duration_cast<std::chrono::microseconds>(end - Clock::now()).count();
+    if (!loaded->engine->wait_idle(std::max<int64_t>(left, 0))) return false;
+  }
+  return true;
+}
+
+void ServedModels::stop() {
+  std::vector<std::shared_ptr<Loaded>> all;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const Entry& entry : entries_)
+      if (entry.loaded != nullptr) all.push_back(entry.loaded);
+  }
+  for (const auto& loaded : all) loaded->engine->stop();
+}
+
+}  // namespace bolide::cli

@@ -1,0 +1,62 @@
+// ServedModels: the models that `bolide serve` was given, each with its engine.
+//
+// Thread rules: any thread may use the registry's functions; the others are the main thread's.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "app/model.h"
+#include "server/served_model.h"
+
+namespace bolide::cli {
+
+struct ServedModelOptions {
+  ModelOptions model;
+  EngineOptions engine;
+  std::string template_file;  // in place of the models' own chat templates
+  int64_t drain_us = 30'000'000;
+};
+
+// "NAME=PATH", or PATH alone, whose last part without its ending becomes the name.
+std::pair<std::string, std::string> split_model_argument(const std::string& argument);
+
+class ServedModels final : public server::ModelRegistry {
+ public:
+  explicit ServedModels(const ServedModelOptions& options) : options_(options) {}
+  ~ServedModels() override { stop(); }
+
+  // Adds and loads one, with progress on standard error. Errors: the name is taken or no name; those of opening it.
+  Result<> add(const std::string& argument);
+
+  std::shared_ptr<const server::ServedModel> find(std::string_view name) const override;
+  std::vector<server::ModelEntry> list() const override;
+  Result<> load(std::string_view name) override;
+  Result<> unload(std::string_view name) override;
+
+  // No engine takes new requests.
+  void drain();
+  // Until nothing is left to answer, or the time is over. True: nothing is left.
+  bool wait_idle(int64_t timeout_us);
+  // Ends all engines; what was still to be answered fails.
+  void stop();
+
+ private:
+  struct Loaded;
+  struct Entry {
+    std::string name, path;
+    std::shared_ptr<Loaded> loaded;  // null: it is not
+    std::string reason;
+    bool busy = false;  // is being loaded or unloaded
+  };
+  Result<std::shared_ptr<Loaded>> open(const std::string& name, const std::string& path) const;
+  Entry* entry_of(std::string_view name);
+
+  const ServedModelOptions options_;
+  mutable std::mutex mutex_;  // guards what follows
+  std::vector<Entry> entries_;
+};
+
+}  // namespace bolide::cli

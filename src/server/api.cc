@@ -1,0 +1,345 @@
+#include "server/api.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "base/json_string.h"
+#include "server/generation.h"
+#include "server/http_text.h"
+#include "server/openai_request.h"
+#include "server/prompts.h"
+
+namespace bolide::server {
+namespace {
+
+// Bodies beyond this are worked on aside: below, tokenising takes less than a few milliseconds.
+constexpr size_t kLongBody = 64 * 1024;
+constexpr int32_t kCompletionTokens = 16;  // OpenAI's default
+
+std::string json(std::string_view text) {
+  std::string out;
+  append_json_string(out, text);
+  return out;
+}
+
+HttpResponse json_response(std::string body) { return {200, {{"Content-Type", "application/json"}}, std::move(body)}; }
+
+int64_t unix_seconds() {
+  using std::chrono::seconds;
+  return std::chrono::duration_cast<seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+int64_t steady_us() {
+  using std::chrono::microseconds;
+  return std::chrono::duration_cast<microseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// splitmix64: numbers that nobody can guess from those before, as long as the secret is one.
+uint64_t scramble(uint64_t x) {
+  x += 0x9e3779b97f4a7c15;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
+std::string model_json(const ServedModel& model) {
+  return fmt::format(R"({{"id":{},"object":"model","created":{},"owned_by":"bolide","max_model_len":{}}})",
+                     json(model.name), model.created, model.context);
+}
+
+bool is_json(std::string_view content_type) {
+  const std::string type = lower_case(content_type.substr(0, content_type.find(';')));
+  return type.starts_with("application/json");
+}
+
+}  // namespace
+
+struct Api::Route {
+  std::string_view method, path;  // a path that ends in a slash: all that begin so
+  void (Api::*handler)(const Shared&);
+  bool long_work = false;  // with a body of JSON
+  bool open = false;       // needs no key
+};
+
+constexpr Api::Route Api::kRoutes[] = {
+    {"POST", "/v1/chat/completions", &Api::chat, true},
+    {"POST", "/v1/completions", &Api::completions, true},
+    {"GET", "/v1/models", &Api::models},
+    {"GET", "/v1/models/", &Api::model},
+    {"POST", "/tokenize", &Api::tokenize, true},
+    {"POST", "/detokenize", &Api::detokenize, true},
+    {"GET", "/health", &Api::ready, false, true},
+    {"GET", "/health/ready", &Api::ready, false, true},
+    {"GET", "/health/live", &Api::live, false, true},
+    {"GET", "/v2/health/ready", &Api::ready, false, true},
+    {"GET", "/v2/health/live", &Api::live, false, true},
+    {"GET", "/ping", &Api::live, false, true},
+    {"GET", "/version", &Api::version},
+    {"GET", "/metrics", &Api::metrics},
+};
+
+Api::Api(ModelRegistry& registry, const ApiOptions& options, std::unique_ptr<Metrics> metrics,
+         std::unique_ptr<ApiKeys> keys)
+    : registry_(registry),
+      options_(options),
+      metrics_(std::move(metrics)),
+      keys_(std::move(keys)),
+      text_(options.text_threads, 256) {}
+
+void Api::handle(const Shared& exchange) {
+  const HttpRequest& request = exchange->request();
+  std::string allowed;
+  for (const Route& route : kRoutes) {
+    const bool all_below = route.path.ends_with('/');
+    if (all_below ? !request.path.starts_with(route.path) || request.path.size() == route.path.size()
+                  : request.path != route.path)
+      continue;
+    if (request.method == route.method || (request.method == "HEAD" && route.method == "GET")) {
+      if (!route.open && caller_of(request) == nullptr) return refuse_stranger(exchange);
+      if (route.long_work) return with_body(exchange, route.handler);
+      return (this->*route.handler)(exchange);
+    }
+    allowed = route.method;
+  }
+  // What there is is nobody's business who has no key.
+  if (caller_of(request) == nullptr) return refuse_stranger(exchange);
+  if (allowed.empty())
+    return refuse(exchange,
+                  status_response(404, fmt::format("there is nothing at {:.200}", request.path), "not_found"));
+  HttpResponse response =
+      status_response(405, fmt::format("{:.200} takes {}", request.path, allowed), "method_not_allowed");
+  response.headers.emplace_back("Allow", allowed);
+  refuse(exchange, std::move(response));
+}
+
+const ApiKey* Api::caller_of(const HttpRequest& request) const {
+  static const ApiKey kAnybody;
+  if (keys_ == nullptr) return &kAnybody;
+  std::string_view key = request.header("x-api-key");
+  const std::string_view authorization = request.header("authorization");
+  constexpr std::string_view kBearer = "bearer ";
+  if (lower_case(authorization.substr(0, kBearer.size())) == kBearer) key = authorization.substr(kBearer.size());
+  return keys_->find(key);
+}
+
+void Api::refuse(const Shared& exchange, HttpResponse response) {
+  metrics_->refused(response.status);
+  exchange->respond(std::move(response));
+}
+
+void Api::refuse_stranger(const Shared& exchange) {
+  HttpResponse response = status_response(
+      401, "this server needs an API key: send Authorization: Bearer KEY, with one that it knows", "invalid_api_key");
+  response.headers.emplace_back("WWW-Authenticate", "Bearer");
+  refuse(exchange, std::move(response));
+}
+
+HttpResponse Api::error_body(int status, std::string_view what) {
+  const std::string_view code = status == 408   ? "request_timeout"
+                                : status == 413 ? "body_too_large"
+                                : status == 431 ? "headers_too_large"
+                                : status == 503 ? "too_many_connections"
+                                                : "bad_request";
+  HttpResponse response = status_response(status, what, code);
+  if (status == 503) response.headers.emplace_back("Retry-After", "1");
+  return response;
+}
+
+void Api::with_body(const Shared& exchange, void (Api::*handler)(const Shared&)) {
+  const HttpRequest& request = exchange->request();
+  if (!is_json(request.header("content-type")))
+    return exchange->respond(
+        status_response(415, "the body must be JSON: send Content-Type: application/json", "unsupported_media_type"));
+  if (request.body.size() > options_.body_bytes_max)
+    return refuse(exchange, status_response(413,
+                                            fmt::format("the body has {} bytes, at most {}", request.body.size(),
+                                                        options_.body_bytes_max),
+                                            "body_too_large"));
+  if (request.body.size() <= kLongBody) return (this->*handler)(exchange);
+  if (!text_.add([this, exchange, handler] { (this->*handler)(exchange); }))
+    refuse(exchange, error_response(error(Code::kOverloaded, "too many long requests wait")));
+}
+
+Result<std::shared_ptr<const ServedModel>> Api::find(const std::string& name, std::string* param) const {
+  *param = "model";
+  std::vector<std::string> names;
+  for (const ModelEntry& entry : registry_.list())
+    if (entry.state == "READY") names.push_back(entry.name);
+  if (name.empty() && names.size() != 1)
+    return error(Code::kInvalid, fmt::format("model: is required; this server has {}", fmt::join(names, ", ")));
+  if (auto model = registry_.find(name.empty() ? names.front() : name)) {
+    param->clear();
+    return model;
+  }
+  return error(Code::kNotFound,
+               fmt::format("there is no model {:.200}; this server has {}", name, fmt::join(names, ", ")));
+}
+
+uint64_t Api::next_number() { return scramble(options_.secret + ++numbers_); }
+
+std::string Api::state() const {
+  if (draining_) return "draining";
+  const auto entries = registry_.list();
+  for (const ModelEntry& entry : entries) {
+    const auto model = registry_.find(entry.name);
+    if (model == nullptr) continue;  // not wanted at the moment
+    const EngineStats stats = model->engine->stats();
+    if (stats.state == EngineState::kFailed)
+      return fmt::format("{}: the engine has failed: {}", entry.name, stats.failure);
+    if (stats.stalled()) return fmt::format("{}: a step takes far too long", entry.name);
+  }
+  return "ready";
+}
+
+void Api::live(const Shared& exchange) { exchange->respond(json_response(R"({"status":"live"})")); }
+
+void Api::ready(const Shared& exchange) {
+  const std::string now = state();
+  HttpResponse response = json_response(fmt::format(R"({{"status":{}}})", json(now)));
+  if (now != "ready") response.status = 503;
+  exchange->respond(std::move(response));
+}
+
+void Api::version(const Shared& exchange) {
+  exchange->respond(json_response(fmt::format(R"({{"version":{}}})", json(options_.version))));
+}
+
+void Api::metrics(const Shared& exchange) {
+  exchange->respond({200,
+                     {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}},
+                     metrics_->text(registry_, http_stats_ ? http_stats_() : HttpStats())});
+}
+
+void Api::models(const Shared& exchange) {
+  std::string list;
+  for (const ModelEntry& entry : registry_.list()) {
+    const auto model = registry_.find(entry.name);
+    if (model == nullptr) continue;
+    if (!list.empty()) list += ',';
+    list += model_json(*model);
+  }
+  exchange->respond(json_response(R"({"object":"list","data":[)" + list + "]}"));
+}
+
+void Api::model(const Shared& exchange) {
+  std::string param;
+  const auto model = find(exchange->request().path.substr(std::string_view("/v1/models/").size()), &param);
+  if (!model) return refuse(exchange, error_response(model.error(), param));
+  exchange->respond(json_response(model_json(**model)));
+}
+
+// The common end of both routes: `ids_of` gives the ids of each prompt, and what is put in front of its answers.
+template <class Parsed, class Ids>
+void Api::generate(const Shared& exchange, const Parsed& parsed, bool chat, Ids&& ids_of) {
+  std::string param, code;
+  const auto job = [&]() -> Result<GenerationJob> {
+    GenerationJob made;
+    BOLIDE_TRY(made.model, find(parsed.model, &param));
+    made.wishes = parsed.wishes;
+    BOLIDE_TRY(check_wishes(*made.model, made.wishes, &param));
+    made.route = exchange->request().path;
+    made.metrics = metrics_->of_model(made.model->name);
+    made.head = {fmt::format("{}-{:016x}", chat ? "chatcmpl" : "cmpl", next_number()), made.model->name, unix_seconds(),
+                 chat};
+    const int64_t now = steady_us();
+    const ApiKey& caller = *caller_of(exchange->request());
+    if (keys_ != nullptr) {
+      BOLIDE_TRY(made.while_it_runs, keys_->enter(caller, now));
+    }
+    BOLIDE_TRY(std::vector<std::vector<int32_t>> prompts, ids_of(*made.model, &made.echoes, &param, &code));
+    for (std::vector<int32_t>& ids : prompts) {
+      made.requests.push_back(
+          make_request(*made.model, made.wishes, std::move(ids), chat ? 0 : kCompletionTokens, next_number()));
+      made.requests.back().deadline_us = now + options_.request_us_max;
+      made.requests.back().key = caller.number;
+      made.requests.back().cache_salt = caller.salt;
+    }
+    return made;
+  }();
+  if (!job) return refuse(exchange, error_response(job.error(), param, code));
+  // On the exchange's own thread, wherever this runs.
+  exchange->post(
+      [exchange, made = std::make_shared<GenerationJob>(*job)] { start_generation(exchange, std::move(*made)); });
+}
+
+void Api::chat(const Shared& exchange) {
+  std::string param;
+  const auto parsed = parse_chat_request(exchange->request().body, options_.limits, &param);
+  if (!parsed) return refuse(exchange, error_response(parsed.error(), param));
+  generate(exchange, *parsed, true,
+           [&](const ServedModel& model, std::vector<std::string>*, std::string* field,
+               std::string* code) -> Result<std::vector<std::vector<int32_t>>> {
+             *field = "messages";
+             BOLIDE_TRY(std::vector<int32_t> ids, chat_ids(model, *parsed, code));
+             std::vector<std::vector<int32_t>> all;
+             all.push_back(std::move(ids));
+             return all;
+           });
+}
+
+void Api::completions(const Shared& exchange) {
+  std::string param;
+  const auto parsed = parse_completion_request(exchange->request().body, options_.limits, &param);
+  if (!parsed) return refuse(exchange, error_response(parsed.error(), param));
+  generate(exchange, *parsed, false,
+           [&](const ServedModel& model, std::vector<std::string>* echoes, std::string* field,
+               std::string* code) -> Result<std::vector<std::vector<int32_t>>> {
+             std::vector<std::vector<int32_t>> all;
+             *field = "prompt";
+             for (const Prompt& prompt : parsed->prompts) {
+               BOLIDE_TRY(std::vector<int32_t> ids, prompt_ids(model, prompt, code));
+               if (parsed->echo) {
+                 const auto* text = std::get_if<std::string>(&prompt);
+                 echoes->push_back(text != nullptr ? *text : model.tokenizer.decode(ids));
+               }
+               all.push_back(std::move(ids));
+             }
+             if (parsed->echo && parsed->wishes.logprobs) {
+               *field = "echo";
+               return error(Code::kUnsupported,
+                            "echo: this server has no log-probabilities of prompts; ask for one of "
+                            "echo and logprobs");
+             }
+             return all;
+           });
+}
+
+void Api::tokenize(const Shared& exchange) {
+  std::string param, code;
+  const auto body = [&]() -> Result<std::string> {
+    BOLIDE_TRY(const TokenizeRequest parsed, parse_tokenize_request(exchange->request().body, options_.limits, &param));
+    BOLIDE_TRY(const auto model, find(parsed.model, &param));
+    std::vector<int32_t> ids;
+    if (const auto* text = std::get_if<std::string>(&parsed.input)) {
+      BOLIDE_TRY(ids,
+                 model->tokenizer.encode(*text, {.add_special = parsed.add_special_tokens, .parse_special = true}));
+    } else {
+      ChatRequest chat;
+      chat.messages = std::get<nlohmann::ordered_json>(parsed.input);
+      chat.add_generation_prompt = parsed.add_generation_prompt;
+      BOLIDE_TRY(ids, chat_ids(*model, chat, &code));
+    }
+    return fmt::format(R"({{"count":{},"max_model_len":{},"tokens":[{}]}})", ids.size(), model->context,
+                       fmt::join(ids, ","));
+  }();
+  exchange->respond(body ? json_response(*body) : error_response(body.error(), param, code));
+}
+
+void Api::detokenize(const Shared& exchange) {
+  std::string param;
+  const auto body = [&]() -> Result<std::string> {
+    BOLIDE_TRY(const DetokenizeRequest parsed,
+               parse_detokenize_request(exchange->request().body, options_.limits, &param));
+    BOLIDE_TRY(const auto model, find(parsed.model, &param));
+    for (const int32_t id : parsed.tokens)
+      if (!model->tokenizer.has_token(id)) {
+        param = "tokens";
+        return error(Code::kInvalid, fmt::format("tokens: {} is not in the vocabulary", id));
+      }
+    return R"({"prompt":)" + json(model->tokenizer.decode(parsed.tokens)) + "}";
+  }();
+  exchange->respond(body ? json_response(*body) : error_response(body.error(), param));
+}
+
+}  // namespace bolide::server

@@ -1,0 +1,84 @@
+// Api: what the server answers at which address: OpenAI's routes, health, and what belongs to them.
+//
+// Thread rules: any thread.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "server/api_keys.h"
+#include "server/http.h"
+#include "server/metrics.h"
+#include "server/served_model.h"
+#include "server/wishes.h"
+#include "server/work_queue.h"
+
+namespace bolide::server {
+
+struct ApiOptions {
+  RequestLimits limits;
+  std::string version;
+  size_t body_bytes_max = 16u << 20;     // of OpenAI's routes
+  int64_t request_us_max = 600'000'000;  // from the request to the end of its answers
+  uint64_t secret = 0;                   // seeds of requests without one; nobody outside the process knows it
+  int text_threads = 1;                  // for what takes long to tokenise
+};
+
+class Api {
+ public:
+  // `keys`: null: everybody may ask.
+  Api(ModelRegistry& registry, const ApiOptions& options, std::unique_ptr<Metrics> metrics,
+      std::unique_ptr<ApiKeys> keys = nullptr);
+  ~Api() { text_.stop(); }
+
+  void handle(const std::shared_ptr<HttpExchange>& exchange);
+  // From now on not ready.
+  void set_draining() { draining_ = true; }
+  // Where the metrics of connections come from; set before the first request.
+  void set_http_stats(std::function<HttpStats()> stats) { http_stats_ = std::move(stats); }
+  // For HttpServer.
+  static HttpResponse error_body(int status, std::string_view what);
+
+ private:
+  struct Route;
+  static const Route kRoutes[];
+  using Shared = std::shared_ptr<HttpExchange>;
+
+  void live(const Shared& exchange);
+  void ready(const Shared& exchange);
+  void version(const Shared& exchange);
+  void metrics(const Shared& exchange);
+  void models(const Shared& exchange);
+  void model(const Shared& exchange);
+  void chat(const Shared& exchange);
+  void completions(const Shared& exchange);
+  void tokenize(const Shared& exchange);
+  void detokenize(const Shared& exchange);
+
+  // Who asks; null: nobody that may. With no keys at all somebody without a name.
+  const ApiKey* caller_of(const HttpRequest& request) const;
+  void refuse_stranger(const Shared& exchange);
+  // Answers, and counts, what no engine saw.
+  void refuse(const Shared& exchange, HttpResponse response);
+  // Runs it here or, if the body is long, on a thread of the queue.
+  void with_body(const Shared& exchange, void (Api::*handler)(const Shared&));
+  Result<std::shared_ptr<const ServedModel>> find(const std::string& name, std::string* param) const;
+  template <class Parsed, class Ids>
+  void generate(const Shared& exchange, const Parsed& parsed, bool chat, Ids&& ids_of);
+  // "ready", or why not.
+  std::string state() const;
+  uint64_t next_number();
+
+  ModelRegistry& registry_;
+  const ApiOptions options_;
+  const std::unique_ptr<Metrics> metrics_;
+  const std::unique_ptr<ApiKeys> keys_;
+  std::function<HttpStats()> http_stats_;
+  std::atomic<bool> draining_{false};
+  std::atomic<uint64_t> numbers_{0};
+  WorkQueue text_;
+};
+
+}  // namespace bolide::server

@@ -1,0 +1,55 @@
+// ApiKeys: who may use the server, and how much at once.
+//
+// Thread rules: any thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace bolide::server {
+
+struct ApiKey {
+  std::string name;                     // for logs and metrics
+  std::array<uint8_t, 32> digest{};     // SHA-256 of the key: the key itself is not kept
+  int32_t concurrent_max = 0;           // requests; 0: no limit
+  int32_t requests_per_minute_max = 0;  // 0: no limit
+  uint32_t number = 0;                  // from 1: Request::key
+  uint64_t salt = 0;                    // Request::cache_salt
+};
+
+class ApiKeys {
+ public:
+  ApiKeys() = default;
+  // Lines "NAME KEY [concurrent=N] [requests-per-minute=N]"; empty ones and those that begin with # are skipped.
+  // `secret` makes the salts. Errors name the line, never a key.
+  static Result<std::unique_ptr<ApiKeys>> parse(std::string_view text, std::string_view label, uint64_t secret);
+
+  // Null: there is no such key. Takes the same time for every wrong key.
+  const ApiKey* find(std::string_view key) const;
+
+  // What a request that generates holds until it is over. Errors, kOverloaded: the key's limits.
+  Result<std::shared_ptr<void>> enter(const ApiKey& key, int64_t now_us);
+
+  size_t count() const { return keys_.size(); }
+
+ private:
+  struct Use {
+    int32_t running = 0;
+    double tokens = 0;  // of a bucket that a minute fills
+    int64_t filled_us = 0;
+    bool begun = false;
+  };
+  std::vector<ApiKey> keys_;
+  std::shared_ptr<std::mutex> mutex_ = std::make_shared<std::mutex>();  // guards uses_
+  std::shared_ptr<std::map<uint32_t, Use>> uses_ = std::make_shared<std::map<uint32_t, Use>>();
+};
+
+}  // namespace bolide::server

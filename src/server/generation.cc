@@ -1,0 +1,273 @@
+#include "server/generation.h"
+
+#include <chrono>
+#include <mutex>
+#include <optional>
+
+#include "base/log.h"
+
+namespace bolide::server {
+namespace {
+
+int64_t now_us() {
+  using std::chrono::microseconds;
+  return std::chrono::duration_cast<microseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+double seconds(int64_t us) { return static_cast<double>(us) * 1e-6; }
+
+class Generation final : public std::enable_shared_from_this<Generation> {
+ public:
+  Generation(std::shared_ptr<HttpExchange> exchange, GenerationJob job)
+      : exchange_(std::move(exchange)),
+        job_(std::move(job)),
+        chunks_(job_.head, job_.wishes.include_usage),
+        begun_us_(now_us()) {
+    const Wishes& wishes = job_.wishes;
+    for (size_t prompt = 0; prompt < job_.requests.size(); ++prompt) {
+      usage_.prompt_tokens += static_cast<int32_t>(job_.requests[prompt].prompt.size());
+      for (int32_t choice = 0; choice < wishes.choices; ++choice) {
+        Answer& answer = answers_.emplace_back(AnswerText(job_.model->tokenizer, wishes.stops, wishes.logprobs));
+        answer.content.index = static_cast<int32_t>(answers_.size()) - 1;
+        answer.content.logprobs = wishes.logprobs;
+      }
+    }
+    left_ = answers_.size();
+  }
+
+  void start();
+  // The engine's thread.
+  void arrived(uint32_t prompt, const Progress& progress);
+  void failed(const Error& failure);
+
+ private:
+  struct Answer {
+    explicit Answer(AnswerText made) : text(std::move(made)) {}
+    AnswerText text;
+    AnswerContent content;
+    bool begun = false, over = false;
+    int64_t token_us = 0;  // when its last token was made
+  };
+  struct Event {
+    uint32_t prompt;
+    int64_t at_us;
+    Progress progress;
+  };
+
+  void wake();
+  void take_events();
+  void take(const Event& event);
+  void show(Answer& answer, TextPart part);
+  void end(Answer& answer, std::string_view reason);
+  void finish();
+  void fail(const Error& failure);
+  void cancel();
+  void report(std::string_view reason);
+
+  std::shared_ptr<HttpExchange> exchange_;
+  GenerationJob job_;
+  ChunkWriter chunks_;
+  std::vector<RequestId> ids_;  // of the requests that were accepted
+  std::vector<Answer> answers_;
+  size_t left_ = 0;  // answers that are not over
+  Usage usage_;
+  std::string out_;  // chunks to be written
+  bool over_ = false;
+  int64_t begun_us_;
+
+  std::mutex mutex_;  // guards what follows
+  std::vector<Event> events_;
+  std::optional<Error> failure_;
+  bool woken_ = false;
+};
+
+class Sink final : public RequestSink {
+ public:
+  Sink(std::shared_ptr<Generation> generation, uint32_t prompt) : generation_(std::move(generation)), prompt_(prompt) {}
+  void on_progress(const Progress& progress) override { generation_->arrived(prompt_, progress); }
+  void on_failure(const Error& failure) override { generation_->failed(failure); }
+
+ private:
+  std::shared_ptr<Generation> generation_;
+  uint32_t prompt_;
+};
+
+void Generation::start() {
+  for (uint32_t prompt = 0; prompt < job_.requests.size(); ++prompt) {
+    auto id = job_.model->engine->submit(std::move(job_.requests[prompt]),
+                                         std::make_shared<Sink>(shared_from_this(), prompt));
+    if (!id) return fail(id.error());
+    ids_.push_back(*id);
+  }
+  exchange_->on_gone([weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (self == nullptr || self->over_) return;
+    self->cancel();
+    self->report("cancelled");
+  });
+  if (!job_.wishes.stream || over_) return;
+  exchange_->begin(200,
+                   {{"Content-Type", "text/event-stream; charset=utf-8"},
+                    {"Cache-Control", "no-cache"},
+                    {"X-Accel-Buffering", "no"},
+                    {"x-request-id", job_.head.id}},
+                   ": ping\n\n");
+}
+
+void Generation::arrived(uint32_t prompt, const Progress& progress) {
+  const int64_t now = now_us();
+  const std::lock_guard lock(mutex_);
+  events_.push_back({prompt, now, progress});
+  wake();
+}
+
+void Generation::failed(const Error& failure) {
+  const std::lock_guard lock(mutex_);
+  if (!failure_) failure_ = failure;
+  wake();
+}
+
+// With the mutex held. One task takes all that has arrived until it runs.
+void Generation::wake() {
+  if (std::exchange(woken_, true)) return;
+  exchange_->post([self = shared_from_this()] { self->take_events(); });
+}
+
+void Generation::take_events() {
+  std::vector<Event> events;
+  std::optional<Error> failure;
+  {
+    const std::lock_guard lock(mutex_);
+    events.swap(events_);
+    failure = std::exchange(failure_, std::nullopt);
+    woken_ = false;
+  }
+  for (const Event& event : events)
+    if (!over_) take(event);
+  if (failure && !over_) fail(*failure);
+  if (out_.empty() || over_) return;
+  // A client that is too slow is given up by the server, which says that it is gone.
+  exchange_->write(std::exchange(out_, {}));
+}
+
+void Generation::take(const Event& event) {
+  const Progress& progress = event.progress;
+  Answer& answer =
+      answers_[event.prompt * static_cast<size_t>(job_.wishes.choices) + static_cast<size_t>(progress.choice)];
+  if (answer.over) return;
+  if (progress.token >= 0) {
+    ++usage_.completion_tokens;
+    if (progress.choice == 0) usage_.cached_tokens += progress.cached;
+    if (job_.metrics != nullptr) {
+      if (answer.token_us == 0)
+        job_.metrics->first_token(seconds(event.at_us - begun_us_));
+      else
+        job_.metrics->inter_token(seconds(event.at_us - answer.token_us));
+    }
+    answer.token_us = event.at_us;
+    if (progress.ended != Ended::kStop) show(answer, answer.text.push(progress.token, progress.logprob, progress.top));
+  }
+  if (answer.text.stopped()) {
+    if (progress.ended == Ended::kNot) job_.model->engine->finish(ids_[event.prompt], progress.choice);
+    return end(answer, "stop");
+  }
+  switch (progress.ended) {
+    case Ended::kNot: return;
+    case Ended::kStop:
+    case Ended::kLength:
+      show(answer, answer.text.finish());
+      return end(answer, progress.ended == Ended::kStop || answer.text.stopped() ? "stop" : "length");
+    case Ended::kDeadline: return fail(error(Code::kDeadline, "the request took longer than this server allows"));
+    case Ended::kNoToken:
+      return fail(error(Code::kInternal, "no token can be drawn: the model's logits are NaN or infinite"));
+  }
+}
+
+void Generation::show(Answer& answer, TextPart part) {
+  if (job_.wishes.stream) {
+    if (!std::exchange(answer.begun, true)) {
+      if (job_.head.chat) out_ += chunks_.role(answer.content.index);
+      if (!job_.echoes.empty()) {
+        const size_t prompt = static_cast<size_t>(answer.content.index / job_.wishes.choices);
+        out_ += chunks_.text(answer.content.index, {job_.echoes[prompt], {}}, false);
+      }
+    }
+    if (!part.text.empty() || !part.tokens.empty())
+      out_ += chunks_.text(answer.content.index, part, job_.wishes.logprobs);
+    return;
+  }
+  answer.content.text += part.text;
+  for (TextPart::Token& token : part.tokens) answer.content.tokens.push_back(std::move(token));
+}
+
+void Generation::end(Answer& answer, std::string_view reason) {
+  answer.over = true;
+  answer.content.finish_reason = reason;
+  if (job_.wishes.stream) {
+    show(answer, {});  // an answer without a token has its role, too
+    out_ += chunks_.finish(answer.content.index, reason);
+  }
+  if (--left_ == 0) finish();
+}
+
+void Generation::finish() {
+  over_ = true;
+  if (job_.wishes.stream) {
+    if (job_.wishes.include_usage) out_ += chunks_.usage(usage_);
+    out_ += ChunkWriter::done();
+    exchange_->write(std::exchange(out_, {}));
+    exchange_->end();
+  } else {
+    std::vector<AnswerContent> contents;
+    for (Answer& answer : answers_) {
+      contents.push_back(std::move(answer.content));
+      if (job_.echoes.empty()) continue;
+      const size_t prompt = static_cast<size_t>(contents.back().index / job_.wishes.choices);
+      contents.back().text.insert(0, job_.echoes[prompt]);
+    }
+    exchange_->respond({200,
+                        {{"Content-Type", "application/json"}, {"x-request-id", job_.head.id}},
+                        whole_response(job_.head, contents, usage_)});
+  }
+  report(answers_.front().content.finish_reason);
+}
+
+void Generation::fail(const Error& failure) {
+  const bool begun = job_.wishes.stream && ids_.size() == job_.requests.size();
+  cancel();
+  if (begun) {
+    exchange_->write(std::exchange(out_, {}) + error_event(failure));
+    exchange_->end();
+  } else {
+    exchange_->respond(error_response(failure));
+  }
+  report("error");
+}
+
+void Generation::cancel() {
+  over_ = true;
+  for (const RequestId id : ids_) job_.model->engine->cancel(id);
+}
+
+void Generation::report(std::string_view reason) {
+  const double took = seconds(now_us() - begun_us_);
+  if (job_.metrics != nullptr)
+    job_.metrics->request_ended({reason, took, usage_.prompt_tokens, usage_.completion_tokens, usage_.cached_tokens});
+  log::info("request over", {{"id", std::string_view(job_.head.id)},
+                             {"route", std::string_view(job_.route)},
+                             {"model", std::string_view(job_.head.model)},
+                             {"client", std::string_view(exchange_->request().client)},
+                             {"reason", reason},
+                             {"prompt_tokens", usage_.prompt_tokens},
+                             {"completion_tokens", usage_.completion_tokens},
+                             {"seconds", took}});
+  job_.while_it_runs = nullptr;
+}
+
+}  // namespace
+
+void start_generation(std::shared_ptr<HttpExchange> exchange, GenerationJob job) {
+  std::make_shared<Generation>(std::move(exchange), std::move(job))->start();
+}
+
+}  // namespace bolide::server

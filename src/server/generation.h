@@ -1,0 +1,32 @@
+// Generation: one HTTP request whose answers an engine makes: from the engine's progress to a response or a stream.
+//
+// Thread rules: the engine's thread only hands its progress over; all else runs on the exchange's thread (post).
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/http.h"
+#include "server/metrics.h"
+#include "server/openai_response.h"
+#include "server/served_model.h"
+#include "server/wishes.h"
+
+namespace bolide::server {
+
+struct GenerationJob {
+  std::shared_ptr<const ServedModel> model;
+  ResponseHead head;
+  Wishes wishes;
+  std::vector<Request> requests;          // one a prompt; answers are numbered through all of them
+  std::vector<std::string> echoes;        // text in front of the answers to each prompt; empty: none
+  std::shared_ptr<ModelMetrics> metrics;  // may be null
+  std::string route;
+  std::shared_ptr<void> while_it_runs;  // let go when the request is over
+};
+
+// Submits the requests; the exchange gets the answers, or why there are none. The client's going cancels them.
+void start_generation(std::shared_ptr<HttpExchange> exchange, GenerationJob job);
+
+}  // namespace bolide::server

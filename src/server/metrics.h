@@ -1,0 +1,44 @@
+// Metrics: what the server counts, in the text format that Prometheus reads.
+//
+// Thread rules: every function may be called by any thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "server/http.h"
+#include "server/served_model.h"
+
+namespace bolide::server {
+
+// Of one request that generated, when it ended.
+struct RequestFigures {
+  std::string_view reason;  // "stop", "length", "cancelled", "error"
+  double seconds = 0;
+  int64_t prompt_tokens = 0, completion_tokens = 0, cached_tokens = 0;
+};
+
+class ModelMetrics {
+ public:
+  virtual ~ModelMetrics() = default;
+  virtual void first_token(double seconds) = 0;  // since the request was accepted
+  virtual void inter_token(double seconds) = 0;  // between two tokens of one answer
+  virtual void request_ended(const RequestFigures& figures) = 0;
+};
+
+class Metrics {
+ public:
+  // `compat`: also the names that others use: "vllm", "trtllm", "triton"; empty: ours alone. Errors: another word.
+  static Result<std::unique_ptr<Metrics>> make(std::string_view compat);
+  virtual ~Metrics() = default;
+
+  virtual std::shared_ptr<ModelMetrics> of_model(const std::string& name) = 0;
+  virtual void refused(int status) = 0;  // a request that no engine saw
+  // All of it, with what engines and the process are at now.
+  virtual std::string text(const ModelRegistry& models, const HttpStats& http) = 0;
+};
+
+}  // namespace bolide::server

@@ -1,0 +1,104 @@
+#include "server/prompts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace bolide::server {
+namespace {
+
+Error too_long(size_t tokens, bool at_least, int32_t context, std::string* code) {
+  *code = "context_length_exceeded";
+  return error(Code::kInvalid,
+               fmt::format("the prompt has {}{} tokens; the context of {} tokens holds {} with one of an answer",
+                           at_least ? "more than " : "", tokens, context, context - 1));
+}
+
+Result<std::vector<int32_t>> fitting(const ServedModel& model, std::vector<int32_t> ids, std::string* code) {
+  if (ids.empty()) return error(Code::kInvalid, "the prompt has no tokens");
+  if (ids.size() >= static_cast<size_t>(model.context)) return too_long(ids.size(), false, model.context, code);
+  return ids;
+}
+
+}  // namespace
+
+// Tokenising takes many times the memory of the text. Of a long prompt a beginning is tokenised first, which says
+// whether the whole can fit: what follows it changes its last few tokens at most.
+Result<std::vector<int32_t>> text_ids(const ServedModel& model, std::string_view text, bool add_special,
+                                      std::string* code) {
+  constexpr size_t kShortBytes = 1u << 18, kTokenBytes = 8, kSlack = 64;
+  size_t bytes = std::max(kShortBytes, static_cast<size_t>(model.context) * kTokenBytes);
+  if (text.size() > bytes) {
+    while ((static_cast<unsigned char>(text[bytes]) & 0xC0) == 0x80) --bytes;  // not inside a character
+    BOLIDE_TRY(const auto ids, model.tokenizer.encode(text.substr(0, bytes), {.add_special = false}).context("prompt"));
+    if (ids.size() >= static_cast<size_t>(model.context) + kSlack)
+      return too_long(ids.size() - kSlack, true, model.context, code);
+  }
+  return model.tokenizer.encode(text, {.add_special = add_special, .parse_special = true}).context("prompt");
+}
+
+Result<std::vector<int32_t>> chat_ids(const ServedModel& model, const ChatRequest& request, std::string* code) {
+  if (!model.chat_template)
+    return error(
+        Code::kInvalid,
+        fmt::format("model {} has no chat template: use /v1/completions, or start the server with one", model.name));
+  ChatInput input;
+  input.messages = request.messages;
+  input.add_generation_prompt = request.add_generation_prompt;
+  if (!request.tools_off) input.tools = request.tools;
+  const Tokenizer& tokenizer = model.tokenizer;
+  if (const auto id = tokenizer.bos_id()) input.special_tokens.emplace_back("bos_token", tokenizer.token_text(*id));
+  if (const auto id = tokenizer.eos_id()) input.special_tokens.emplace_back("eos_token", tokenizer.token_text(*id));
+  input.variables = request.template_variables;
+  BOLIDE_TRY(const std::string text, model.chat_template->render(input));
+  BOLIDE_TRY(std::vector<int32_t> ids, text_ids(model, text, /*add_special=*/false, code));
+  return fitting(model, std::move(ids), code);
+}
+
+Result<std::vector<int32_t>> prompt_ids(const ServedModel& model, const Prompt& prompt, std::string* code) {
+  if (const auto* text = std::get_if<std::string>(&prompt)) {
+    BOLIDE_TRY(std::vector<int32_t> ids, text_ids(model, *text, /*add_special=*/true, code));
+    return fitting(model, std::move(ids), code);
+  }
+  const auto& ids = std::get<std::vector<int32_t>>(prompt);
+  for (const int32_t id : ids)
+    if (id >= model.vocab)
+      return error(Code::kInvalid, fmt::format("prompt: token {} is not in the vocabulary of {}", id, model.vocab));
+  return fitting(model, ids, code);
+}
+
+Result<> check_wishes(const ServedModel& model, const Wishes& wishes, std::string* param) {
+  const auto lacks = [&](std::string_view field, std::string_view what) {
+    *param = field;
+    return error(Code::kUnsupported, fmt::format("{}: {}", field, what));
+  };
+  if (!wishes.logit_bias.empty()) return lacks("logit_bias", "this server does not have it; leave it out");
+  if (wishes.tokens_min > 0) return lacks("min_tokens", "this server does not have it; leave it out");
+  for (const int32_t id : wishes.stop_ids)
+    if (id >= model.vocab) {
+      *param = "stop_token_ids";
+      return error(Code::kInvalid, fmt::format("stop_token_ids: {} is not in the vocabulary of {}", id, model.vocab));
+    }
+  return {};
+}
+
+Request make_request(const ServedModel& model, const Wishes& wishes, std::vector<int32_t> prompt, int32_t tokens_max,
+                     uint64_t seed) {
+  Request request;
+  SamplingWishes sampling = wishes.sampling;
+  const bool has_default = model.generation.do_sample.value_or(false) && model.generation.temperature.has_value();
+  if (!sampling.temperature && !has_default) sampling.temperature = 1;
+  sampling.seed = wishes.seed.value_or(seed);
+  request.sampling = choose_sampling(sampling, model.generation);
+  const int32_t room = model.context - static_cast<int32_t>(prompt.size());
+  request.tokens_max = std::min(wishes.tokens_max.value_or(tokens_max > 0 ? tokens_max : room), room);
+  request.prompt = std::move(prompt);
+  if (!wishes.ignore_eos) request.stop_ids = model.stop_ids;
+  request.stop_ids.insert(request.stop_ids.end(), wishes.stop_ids.begin(), wishes.stop_ids.end());
+  request.choices = wishes.choices;
+  request.priority = wishes.priority;
+  request.top_logprobs = wishes.top_logprobs;
+  return request;
+}
+
+}  // namespace bolide::server

@@ -1,0 +1,147 @@
+// A server over a FakeRunner: real sockets, a scripted model.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "engine/testing/fake_runner.h"
+#include "formats/tokenizer_json.h"
+#include "server/api.h"
+#include "server/testing/http_client.h"
+
+namespace bolide::server::test {
+
+// Token i below 256 is byte i (as GPT-2 writes bytes), those above are words: "<300>".
+inline Tokenizer fake_tokenizer() {
+  std::string vocab;
+  int32_t others = 0;
+  for (int32_t id = 0; id < FakeRunner::kVocab; ++id) {
+    std::string text;
+    if (id < 256) {
+      const bool plain = (id >= 0x21 && id <= 0x7e) || (id >= 0xa1 && id <= 0xac) || id >= 0xae;
+      text = fmt::format("\\u{:04x}", plain ? id : 256 + others);
+      others += plain ? 0 : 1;
+    } else {
+      text = fmt::format("<{}>", id);
+    }
+    vocab += fmt::format("{}\"{}\":{}", id == 0 ? "" : ",", text, id);
+  }
+  auto spec = parse_tokenizer_json(
+      R"({"model":{"type":"BPE","merges":[],"vocab":{)" + vocab +
+      R"(}},"decoder":{"type":"ByteLevel"},"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false,"use_regex":false}})");
+  EXPECT_TRUE(spec.has_value()) << spec.error().text;
+  auto made = Tokenizer::create(*std::move(spec));
+  EXPECT_TRUE(made.has_value()) << made.error().text;
+  return *std::move(made);
+}
+
+inline SchedulerOptions fake_limits() {
+  SchedulerOptions options;
+  options.blocks = 4000;
+  options.block_tokens = 4;
+  options.context = 256;
+  options.sequences_max = 64;
+  options.tokens_per_step = 512;
+  return options;
+}
+
+class FakeRegistry final : public ModelRegistry {
+ public:
+  std::shared_ptr<const ServedModel> find(std::string_view name) const override {
+    return name == model->name ? model : nullptr;
+  }
+  std::vector<ModelEntry> list() const override { return {{model->name, "READY", ""}}; }
+  Result<> load(std::string_view) override { return {}; }
+  Result<> unload(std::string_view) override { return {}; }
+
+  std::shared_ptr<ServedModel> model;
+};
+
+// Its parts end in the order that `bolide serve` has: handlers, engine, connections.
+class FakeServer {
+ public:
+  struct Options {
+    EngineOptions engine;
+    ApiOptions api;
+    HttpOptions http;
+    SchedulerOptions limits = fake_limits();
+    std::string keys, compat;
+    std::function<Result<>(const StepBatch&)> on_submit;
+    std::vector<int32_t> stop_ids;
+  };
+  FakeServer() : FakeServer(Options()) {}
+  explicit FakeServer(Options options) : options_(std::move(options)) {
+    auto runner = std::make_unique<FakeRunner>(options_.limits);
+    runner->on_submit = options_.on_submit;
+    engine_ = std::make_shared<Engine>(std::move(runner), options_.engine);
+    static const Tokenizer tokenizer = fake_tokenizer();
+    auto chat_template = ChatTemplate::parse(
+        "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}{% if add_generation_prompt %}[a]{% endif %}",
+        "test");
+    registry_.model = std::make_shared<ServedModel>(ServedModel{.name = "fake",
+                                                                .format = "fake",
+                                                                .device = "none",
+                                                                .created = 1,
+                                                                .tokenizer = tokenizer,
+                                                                .chat_template = *std::move(chat_template),
+                                                                .generation = {},
+                                                                .stop_ids = options_.stop_ids,
+                                                                .context = options_.limits.context,
+                                                                .vocab = FakeRunner::kVocab,
+                                                                .engine = engine_});
+    std::unique_ptr<ApiKeys> keys;
+    if (!options_.keys.empty()) {
+      auto parsed = ApiKeys::parse(options_.keys, "keys", 99);
+      EXPECT_TRUE(parsed.has_value()) << parsed.error().text;
+      keys = *std::move(parsed);
+    }
+    options_.http.port = 0;
+    options_.http.threads = 2;
+    api_ = std::make_unique<Api>(registry_, options_.api, *Metrics::make(options_.compat), std::move(keys));
+    auto started =
+        HttpServer::start(options_.http, [this](const auto& exchange) { api_->handle(exchange); }, Api::error_body);
+    EXPECT_TRUE(started.has_value()) << started.error().text;
+    http_ = *std::move(started);
+  }
+  ~FakeServer() {
+    engine_->stop();
+    http_->drain();
+    http_->stop();
+    api_.reset();
+    http_.reset();
+  }
+
+  uint16_t port() const { return http_->port(); }
+  Engine& engine() { return *engine_; }
+  HttpServer& http() { return *http_; }
+  Api& api() { return *api_; }
+  const ServedModel& model() const { return *registry_.model; }
+
+  // The ids that the engine gives for this prompt.
+  std::vector<int32_t> expected_ids(std::vector<int32_t> prompt, int32_t tokens_max, int32_t choice = 0) const {
+    Request request;
+    request.prompt = std::move(prompt);
+    request.tokens_max = tokens_max;
+    request.stop_ids = options_.stop_ids;
+    return FakeRunner::answer(options_.limits, request, choice);
+  }
+  std::string expected(std::vector<int32_t> prompt, int32_t tokens_max, int32_t choice = 0) const {
+    std::vector<int32_t> ids = expected_ids(std::move(prompt), tokens_max, choice);
+    if (!ids.empty() &&
+        std::find(options_.stop_ids.begin(), options_.stop_ids.end(), ids.back()) != options_.stop_ids.end())
+      ids.pop_back();
+    return model().tokenizer.decode(ids);
+  }
+  // Until the engine has nothing to do.
+  bool wait_idle() { return engine_->wait_idle(30'000'000); }
+
+ private:
+  Options options_;
+  FakeRegistry registry_;
+  std::shared_ptr<Engine> engine_;
+  std::unique_ptr<HttpServer> http_;
+  std::unique_ptr<Api> api_;
+};
+
+}  // namespace bolide::server::test
