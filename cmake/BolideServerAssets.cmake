@@ -4,9 +4,7 @@
 #                                      their SHA-256, and nothing else
 # in the namespace of FILE's folder. FILE is relative to src/. To call it, after the folder's own target:
 #   include(BolideServerAssets)
-#   if(TARGET bolide_server)
-#     bolide_embed(bolide_server server/playground.html playground_html)
-#   endif()
+#   bolide_embed(bolide_server server/playground.html playground_html)
 # The C++ source is written at build time, when FILE changed, by this file run as a script (cmake -P): no other tool.
 
 # bytes given as hexadecimal digits -> base64

@@ -342,9 +342,8 @@ Result<Runner::Ticket> Runner::submit(const StepBatch& batch) {
   BOLIDE_TRY(copy_blocks(batch.copies));
   std::vector<Part> parts;
   for (const StepItem& item : batch.items)
-    parts.push_back(
-        {&item.answer->sequence, item.first, item.tokens, item.length, false, item.draws, item.chained_item,
-         item.draws ? item.answer->request->top_logprobs : 0});
+    parts.push_back({&item.answer->sequence, item.first, item.tokens, item.length, false, item.draws, item.chained_item,
+                     item.draws ? item.answer->request->top_logprobs : 0});
   return start(parts, nullptr, nullptr);
 }
 

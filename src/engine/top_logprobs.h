@@ -9,8 +9,8 @@
 
 namespace bolide {
 
-// The `count` likeliest, or as many as there are, likeliest first, of like ones the lower id. `log_total`: the logarithm
-// of the sum of all exp(logit).
+// The `count` likeliest, or as many as there are, likeliest first, of like ones the lower id. `log_total`: the
+// logarithm of the sum of all exp(logit).
 std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, int32_t count, double log_total);
 
 }  // namespace bolide

@@ -60,7 +60,7 @@ Result<> run_with(RunContext& c, const Tensor& w, const Tensor& r, const Prepare
   std::vector<const AnyValue*> in;
   for (size_t i = 0; i < kLstmInputs; ++i) in.push_back(i < 3 ? &values[i] : c.value(i));
   std::vector<AnyValue> out(c.outputs());
-  const auto no_body = [](std::string_view, std::vector<AnyValue>) -> Result<std::vector<AnyValue>> {
+  const auto no_body = [](std::string_view, const std::vector<AnyValue>&) -> Result<std::vector<AnyValue>> {
     return error(Code::kNotFound, "has no graph");
   };
   RunContext inside(c.attributes(), c.version(), in, out, c.workers(), c.pool(), no_body);

@@ -199,8 +199,12 @@ TEST_F(Networks, Attention) {
   for (int round = 0; round < 16; ++round) {
     const int64_t B = draw.upto(3), H = 2 * draw.upto(3), G = round % 2 == 0 ? H : H / 2, S = draw.upto(150),
                   L = draw.upto(200);
-    const int64_t D = round == 6 ? 200 : round % 3 == 0 ? draw.upto(90) : 8 * draw.upto(14),
-                  Dv = round == 6 ? 250 : round % 3 == 0 ? draw.upto(90) : 8 * draw.upto(14);
+    const int64_t D = round == 6       ? 200
+                      : round % 3 == 0 ? draw.upto(90)
+                                       : 8 * draw.upto(14),
+                  Dv = round == 6       ? 250
+                       : round % 3 == 0 ? draw.upto(90)
+                                        : 8 * draw.upto(14);
     const bool bias = round % 2 == 0;
     check({.domain = "",
            .name = "Attention",

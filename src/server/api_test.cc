@@ -214,8 +214,8 @@ TEST(Api, TheLikeliestTokensComeWithEach) {
   EXPECT_EQ(logprobs["text_offset"][0], 0);
   ASSERT_EQ(logprobs["top_logprobs"].size(), 8u);
   for (const Json& top : logprobs["top_logprobs"]) EXPECT_LE(top.size(), 3u);
-  body = {{"messages", {{{"role", "user"}, {"content", "x"}}}}, {"max_tokens", 8}, {"logprobs", true},
-          {"top_logprobs", 2}};
+  body = {
+      {"messages", {{{"role", "user"}, {"content", "x"}}}}, {"max_tokens", 8}, {"logprobs", true}, {"top_logprobs", 2}};
   const Json chat = json_of(test::post(server.port(), kChat, body.dump()));
   std::vector<int32_t> prompt;
   for (const char c : std::string("[user]x[a]")) prompt.push_back(c);

@@ -13,6 +13,7 @@ import pathlib
 import random
 import sys
 import time
+import traceback
 import urllib.request
 
 import chromium
@@ -217,8 +218,7 @@ class Test:
         for scheme in ("light", "dark"):
             self.page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
             assert self.page.run(light) == (scheme == "light"), scheme
-            pressed = self.page.run("document.getElementById('theme').ariaPressed")
-            assert pressed == str(scheme == "dark").lower(), pressed
+            self.page.wait(f"document.getElementById('theme').ariaPressed === '{str(scheme == 'dark').lower()}'", "the button knows")
             self.picture(scheme)
         self.go_to("theme")
         self.page.press("Enter")
@@ -432,7 +432,8 @@ def main():
                 getattr(test, name)()
             except (AssertionError, RuntimeError) as failure:
                 test.picture("failure")
-                print(f"FAIL {name}: {failure}\nthe page says: {browser.run(FAULT)!r}")
+                line = next(f.lineno for f in reversed(traceback.extract_tb(failure.__traceback__)) if f.filename == __file__)
+                print(f"FAIL {name}, line {line}: {failure}\nthe page says: {browser.run(FAULT)!r}")
                 return 1
             print(f"ok   {name[5:]} ({time.monotonic() - begin:.1f} s)", flush=True)
     return 0

@@ -198,13 +198,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
             raise ConnectionResetError
 
     def event(self, value, rng):
-        # Characters as they are, not as escapes, and pieces that end within them, as networks make them.
+        """Characters as they are, not as escapes; some events come in two pieces, the first of which ends within one."""
         data = f"data: {json.dumps(value, ensure_ascii=False)}\n\n".encode()
-        if len(data) > 2000:
-            return self.raw(data)
-        for piece in cut_anywhere(data, 200, rng):
-            self.raw(piece)
-        return None
+        within = [i for i, byte in enumerate(data) if byte & 0xc0 == 0x80]
+        if within and rng.random() < 0.3:
+            at = rng.choice(within)
+            self.raw(data[:at])
+            time.sleep(0.02)  # or the network would join them again
+            data = data[at:]
+        self.raw(data)
 
     def raw(self, data):
         self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))

@@ -95,7 +95,7 @@ Result<int> fold(Rewriter& r, Workers& workers) {
     if (!known || elements > kElementsMax) continue;
     std::vector<AnyValue> out(node.out.size());
     LimitedPool pool(kScratchMax + 2 * bytes);
-    const auto no_body = [](std::string_view, std::vector<AnyValue>) -> Result<std::vector<AnyValue>> {
+    const auto no_body = [](std::string_view, const std::vector<AnyValue>&) -> Result<std::vector<AnyValue>> {
       return error(Code::kNotFound, "has no graph");
     };
     const Generic& op = r.op(id);
