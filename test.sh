@@ -54,7 +54,7 @@ case "${1:-}" in
 esac
 check_machine 1500
 install_packages release test
-case "${1:-}" in fuzz | tidy | format | all) install_packages clang ;; esac
+case "${1:-}" in fuzz | tidy | format | asan | all) install_packages clang ;; esac
 check_compiler
 
 case "${1:-}" in

@@ -8,6 +8,7 @@
 #include "server/generation.h"
 #include "server/http_text.h"
 #include "server/openai_request.h"
+#include "server/playground.h"
 #include "server/prompts.h"
 
 namespace bolide::server {
@@ -77,6 +78,7 @@ constexpr Api::Route Api::kRoutes[] = {
     {"GET", "/ping", &Api::live, false, true},
     {"GET", "/version", &Api::version},
     {"GET", "/metrics", &Api::metrics},
+    {"GET", "/playground", &Api::playground, false, true},
 };
 
 Api::Api(ModelRegistry& registry, const ApiOptions& options, std::unique_ptr<Metrics> metrics,
@@ -247,7 +249,7 @@ void Api::generate(const Shared& exchange, const Parsed& parsed, bool chat, Ids&
     if (keys_ != nullptr) {
       BOLIDE_TRY(made.while_it_runs, keys_->enter(caller, now));
     }
-    BOLIDE_TRY(std::vector<std::vector<int32_t>> prompts, ids_of(*made.model, &made.echoes, &param, &code));
+    BOLIDE_TRY(std::vector<std::vector<int32_t>> prompts, ids_of(made, &param, &code));
     for (std::vector<int32_t>& ids : prompts) {
       made.requests.push_back(
           make_request(*made.model, made.wishes, std::move(ids), chat ? 0 : kCompletionTokens, next_number()));
@@ -268,8 +270,14 @@ void Api::chat(const Shared& exchange) {
   const auto parsed = parse_chat_request(exchange->request().body, options_.limits, &param);
   if (!parsed) return refuse(exchange, error_response(parsed.error(), param));
   generate(exchange, *parsed, true,
-           [&](const ServedModel& model, std::vector<std::string>*, std::string* field,
-               std::string* code) -> Result<std::vector<std::vector<int32_t>>> {
+           [&](GenerationJob& job, std::string* field, std::string* code) -> Result<std::vector<std::vector<int32_t>>> {
+             const ServedModel& model = *job.model;
+             if (parsed->tools.is_array() && !parsed->tools_off) {
+               *field = "tools";
+               if (model.chat_template && !model.chat_template->mentions("tools"))
+                 return error(Code::kUnsupported, fmt::format("tools: the chat template of {} knows none", model.name));
+               if (model.chat_template) job.tools = tool_format_of(model.chat_template->source());
+             }
              *field = "messages";
              BOLIDE_TRY(std::vector<int32_t> ids, chat_ids(model, *parsed, code));
              std::vector<std::vector<int32_t>> all;
@@ -283,15 +291,15 @@ void Api::completions(const Shared& exchange) {
   const auto parsed = parse_completion_request(exchange->request().body, options_.limits, &param);
   if (!parsed) return refuse(exchange, error_response(parsed.error(), param));
   generate(exchange, *parsed, false,
-           [&](const ServedModel& model, std::vector<std::string>* echoes, std::string* field,
-               std::string* code) -> Result<std::vector<std::vector<int32_t>>> {
+           [&](GenerationJob& job, std::string* field, std::string* code) -> Result<std::vector<std::vector<int32_t>>> {
+             const ServedModel& model = *job.model;
              std::vector<std::vector<int32_t>> all;
              *field = "prompt";
              for (const Prompt& prompt : parsed->prompts) {
                BOLIDE_TRY(std::vector<int32_t> ids, prompt_ids(model, prompt, code));
                if (parsed->echo) {
                  const auto* text = std::get_if<std::string>(&prompt);
-                 echoes->push_back(text != nullptr ? *text : model.tokenizer.decode(ids));
+                 job.echoes.push_back(text != nullptr ? *text : model.tokenizer.decode(ids));
                }
                all.push_back(std::move(ids));
              }
@@ -303,6 +311,16 @@ void Api::completions(const Shared& exchange) {
              }
              return all;
            });
+}
+
+// Open to all: a browser has no key when it asks for a page. What the page asks for needs one.
+void Api::playground(const Shared& exchange) {
+  exchange->respond({200,
+                     {{"Content-Type", "text/html; charset=utf-8"},
+                      {"Content-Security-Policy", std::string(playground_html_policy())},
+                      {"X-Content-Type-Options", "nosniff"},
+                      {"Cache-Control", "no-cache"}},
+                     std::string(playground_html())});
 }
 
 void Api::tokenize(const Shared& exchange) {

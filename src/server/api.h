@@ -54,6 +54,7 @@ class Api {
   void model(const Shared& exchange);
   void chat(const Shared& exchange);
   void completions(const Shared& exchange);
+  void playground(const Shared& exchange);
   void tokenize(const Shared& exchange);
   void detokenize(const Shared& exchange);
 

@@ -132,6 +132,73 @@ TEST(Api, ChatsAreRenderedByTheTemplate) {
   EXPECT_TRUE(streamed.usage.is_null());
 }
 
+// What a model writes as calls comes as calls, whole or streamed; without tools it is text.
+TEST(Api, CallsOfToolsAreReadBack) {
+  FakeServer::Options options;
+  options.limits.context = 1024;
+  options.answer =
+      "Wait. <tool_call>{\"name\": \"add\", \"arguments\": {\"a\": \"\xC3\xA9\"}}</tool_call>\n"
+      "<tool_call>{\"name\": \"now\", \"arguments\": {}}</tool_call>";
+  options.chat_template = "{% if tools %}{{ tools | tojson }}<tool_call>{% endif %}{{ messages[0].content }}";
+  FakeServer server(options);
+  Json body = {{"messages", {{{"role", "user"}, {"content", "go"}}}},
+               {"max_tokens", 300},
+               {"tools", {{{"type", "function"}, {"function", {{"name", "add"}}}}}}};
+  const auto expect_calls = [](const Json& calls) {
+    ASSERT_EQ(calls.size(), 2u);
+    EXPECT_EQ(calls[0]["function"]["name"], "add");
+    EXPECT_EQ(calls[0]["function"]["arguments"], "{\"a\": \"\xC3\xA9\"}");
+    EXPECT_EQ(calls[1]["function"]["name"], "now");
+    EXPECT_EQ(calls[1]["function"]["arguments"], "{}");
+    EXPECT_EQ(calls[0]["type"], "function");
+    EXPECT_NE(calls[0]["id"], calls[1]["id"]);
+  };
+  const Json whole = json_of(test::post(server.port(), kChat, body.dump()));
+  EXPECT_EQ(whole["choices"][0]["finish_reason"], "tool_calls");
+  EXPECT_EQ(whole["choices"][0]["message"]["content"], "Wait. ");
+  expect_calls(whole["choices"][0]["message"]["tool_calls"]);
+
+  body["stream"] = true;
+  const std::vector<Json> events = events_of(test::post(server.port(), kChat, body.dump()));
+  Json calls = Json::array();
+  size_t deltas = 0;
+  for (const Json& event : events) {
+    const Json& delta = event["choices"][0]["delta"];
+    if (!delta.contains("tool_calls")) continue;
+    const Json& call = delta["tool_calls"][0];
+    ++deltas;
+    if (call.contains("id")) {
+      EXPECT_EQ(call["index"], calls.size());
+      calls.push_back(call);
+    } else {
+      auto& arguments = calls.at(call["index"].get<size_t>())["function"]["arguments"];
+      arguments = arguments.get<std::string>() + call["function"]["arguments"].get<std::string>();
+    }
+  }
+  expect_calls(calls);
+  EXPECT_GT(deltas, 6u) << "arguments come as they are written";
+  const Streamed streamed = put_together(events, true);
+  EXPECT_EQ(streamed.text.at(0), "Wait. ");
+  EXPECT_EQ(streamed.reason.at(0), "tool_calls");
+
+  body["max_tokens"] = 40;  // within the first call's arguments
+  EXPECT_EQ(put_together(events_of(test::post(server.port(), kChat, body.dump())), true).reason.at(0), "length");
+  body["stream"] = false, body["max_tokens"] = 300, body["tool_choice"] = "none";
+  EXPECT_EQ(json_of(test::post(server.port(), kChat, body.dump()))["choices"][0]["message"]["content"], options.answer);
+  FakeServer without;
+  body["tool_choice"] = "auto";
+  const Answer refused = test::post(without.port(), kChat, body.dump());
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_EQ(json_of(refused)["error"]["param"], "tools");
+}
+
+TEST(Api, ThePlaygroundIsServed) {
+  FakeServer server;
+  const Answer page = test::get(server.port(), "/playground");
+  EXPECT_EQ(page.status, 200);
+  EXPECT_NE(page.body.find("<title>"), std::string::npos);
+}
+
 TEST(Api, SeveralPromptsAreNumberedThrough) {
   FakeServer server;
   const Json body = {{"prompt", {{1, 2, 3}, {4, 5}}}, {"max_tokens", 4}, {"n", 2}, {"echo", true}};

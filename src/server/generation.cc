@@ -1,8 +1,11 @@
 #include "server/generation.h"
 
+#include <fmt/format.h>
+
 #include <chrono>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 #include "base/log.h"
 
@@ -27,7 +30,8 @@ class Generation final : public std::enable_shared_from_this<Generation> {
     for (size_t prompt = 0; prompt < job_.requests.size(); ++prompt) {
       usage_.prompt_tokens += static_cast<int32_t>(job_.requests[prompt].prompt.size());
       for (int32_t choice = 0; choice < wishes.choices; ++choice) {
-        Answer& answer = answers_.emplace_back(AnswerText(job_.model->tokenizer, wishes.stops, wishes.logprobs));
+        Answer& answer =
+            answers_.emplace_back(AnswerText(job_.model->tokenizer, wishes.stops, wishes.logprobs), job_.tools);
         answer.content.index = static_cast<int32_t>(answers_.size()) - 1;
         answer.content.logprobs = wishes.logprobs;
       }
@@ -42,8 +46,9 @@ class Generation final : public std::enable_shared_from_this<Generation> {
 
  private:
   struct Answer {
-    explicit Answer(AnswerText made) : text(std::move(made)) {}
+    Answer(AnswerText made, ToolFormat format) : text(std::move(made)), calls(format) {}
     AnswerText text;
+    ToolCallParser calls;
     AnswerContent content;
     bool begun = false, over = false;
     int64_t token_us = 0;  // when its last token was made
@@ -58,6 +63,7 @@ class Generation final : public std::enable_shared_from_this<Generation> {
   void take_events();
   void take(const Event& event);
   void show(Answer& answer, TextPart part);
+  void show_calls(Answer& answer, const std::vector<ToolEvent>& events, TextPart rest);
   void end(Answer& answer, std::string_view reason);
   void finish();
   void fail(const Error& failure);
@@ -192,6 +198,14 @@ void Generation::show(Answer& answer, TextPart part) {
         out_ += chunks_.text(answer.content.index, {job_.echoes[prompt], {}}, false);
       }
     }
+  }
+  if (job_.tools != ToolFormat::kNone) {
+    std::vector<ToolEvent> events;
+    answer.calls.push(part.text, &events);
+    part.text.clear();
+    return show_calls(answer, events, std::move(part));
+  }
+  if (job_.wishes.stream) {
     if (!part.text.empty() || !part.tokens.empty())
       out_ += chunks_.text(answer.content.index, part, job_.wishes.logprobs);
     return;
@@ -200,7 +214,42 @@ void Generation::show(Answer& answer, TextPart part) {
   for (TextPart::Token& token : part.tokens) answer.content.tokens.push_back(std::move(token));
 }
 
+// `rest`: the tokens of what the events are made of, if they are wanted.
+void Generation::show_calls(Answer& answer, const std::vector<ToolEvent>& events, TextPart rest) {
+  const int32_t index = answer.content.index;
+  for (const ToolEvent& event : events) {
+    std::vector<ToolCall>& calls = answer.content.tool_calls;
+    switch (event.kind) {
+      case ToolEvent::Kind::kText: rest.text += event.text; break;
+      case ToolEvent::Kind::kBegin:
+        if (job_.wishes.stream && !rest.text.empty())
+          out_ += chunks_.text(index, std::exchange(rest, {}), job_.wishes.logprobs);
+        calls.push_back(
+            {fmt::format("call_{}_{}_{}", job_.head.id.substr(job_.head.id.rfind('-') + 1), index, event.call),
+             event.text, ""});
+        if (job_.wishes.stream) out_ += chunks_.tool_begin(index, event.call, calls.back());
+        break;
+      case ToolEvent::Kind::kArguments:
+        if (job_.wishes.stream)
+          out_ += chunks_.tool_more(index, event.call, event.text);
+        else
+          calls[event.call].arguments += event.text;
+        break;
+    }
+  }
+  if (!job_.wishes.stream) {
+    answer.content.text += rest.text;
+    for (TextPart::Token& token : rest.tokens) answer.content.tokens.push_back(std::move(token));
+  } else if (!rest.text.empty() || !rest.tokens.empty()) {
+    out_ += chunks_.text(index, rest, job_.wishes.logprobs);
+  }
+}
+
 void Generation::end(Answer& answer, std::string_view reason) {
+  std::vector<ToolEvent> events;
+  answer.calls.finish(&events);
+  show_calls(answer, events, {});
+  if (answer.calls.calls() > 0 && reason == "stop") reason = "tool_calls";  // one that was cut is no call
   answer.over = true;
   answer.content.finish_reason = reason;
   if (job_.wishes.stream) {

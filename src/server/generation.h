@@ -11,6 +11,7 @@
 #include "server/metrics.h"
 #include "server/openai_response.h"
 #include "server/served_model.h"
+#include "server/tool_calls.h"
 #include "server/wishes.h"
 
 namespace bolide::server {
@@ -22,6 +23,7 @@ struct GenerationJob {
   std::vector<Request> requests;          // one a prompt; answers are numbered through all of them
   std::vector<std::string> echoes;        // text in front of the answers to each prompt; empty: none
   std::shared_ptr<ModelMetrics> metrics;  // may be null
+  ToolFormat tools = ToolFormat::kNone;   // how the model calls those of the request; kNone: its answers are text
   std::string route;
   std::shared_ptr<void> while_it_runs;  // let go when the request is over
 };

@@ -65,6 +65,8 @@ class FakeRunner final : public ModelRunner {
   }
 
   std::function<Result<>(const StepBatch&)> on_submit;  // sees every step before it runs; its error is submit's
+  // What is drawn for the token of an answer at this place of it, from 0 on, in place of what the cache says.
+  std::function<int32_t(const Request&, int32_t)> script;
   int64_t forgotten = 0;
 
  private:
@@ -91,6 +93,7 @@ class FakeRunner final : public ModelRunner {
           chained ? last_.at(static_cast<size_t>(item.chained_item)) : s.tokens.at(static_cast<size_t>(position));
       prefix = at(s, position) = extend(prefix, token, is_long(limits_, item.length));
     }
+    if (script) return script(*item.answer->request, item.length - s.prompt_count);
     return draw(prefix, s.request);
   }
   uint64_t& at(const Sequence& s, int32_t position) {

@@ -61,6 +61,8 @@ class FakeRegistry final : public ModelRegistry {
 // Its parts end in the order that `bolide serve` has: handlers, engine, connections.
 class FakeServer {
  public:
+  static constexpr int32_t kEnd = 256;
+
   struct Options {
     EngineOptions engine;
     ApiOptions api;
@@ -69,16 +71,24 @@ class FakeServer {
     std::string keys, compat;
     std::function<Result<>(const StepBatch&)> on_submit;
     std::vector<int32_t> stop_ids;
+    std::string answer;  // what every answer is, and then an end of text; empty: what the runner makes up
+    std::string chat_template =
+        "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}{% if add_generation_prompt %}[a]{% endif %}";
   };
   FakeServer() : FakeServer(Options()) {}
   explicit FakeServer(Options options) : options_(std::move(options)) {
     auto runner = std::make_unique<FakeRunner>(options_.limits);
     runner->on_submit = options_.on_submit;
+    if (!options_.answer.empty()) {
+      options_.stop_ids = {kEnd};
+      runner->script = [answer = options_.answer](const Request&, int32_t at) {
+        return at < static_cast<int32_t>(answer.size()) ? static_cast<unsigned char>(answer[static_cast<size_t>(at)])
+                                                        : kEnd;
+      };
+    }
     engine_ = std::make_shared<Engine>(std::move(runner), options_.engine);
     static const Tokenizer tokenizer = fake_tokenizer();
-    auto chat_template = ChatTemplate::parse(
-        "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}{% if add_generation_prompt %}[a]{% endif %}",
-        "test");
+    auto chat_template = ChatTemplate::parse(options_.chat_template, "test");
     registry_.model = std::make_shared<ServedModel>(ServedModel{.name = "fake",
                                                                 .format = "fake",
                                                                 .device = "none",
