@@ -1,3 +1,7 @@
+// Asio 1.74 knows of itself that GCC has coroutines, but not that clang has.
+#define BOOST_ASIO_HAS_CO_AWAIT 1
+#define BOOST_ASIO_HAS_STD_COROUTINE 1
+
 #include <fmt/format.h>
 #include <openssl/ssl.h>
 
@@ -30,6 +34,8 @@
 #include "server/http.h"
 #include "server/http_text.h"
 
+// Asio's functions give their error code twice: in an argument, which is looked at, and as what they return.
+// NOLINTBEGIN(bugprone-unused-return-value)
 namespace bolide::server {
 namespace {
 
@@ -612,3 +618,4 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(const HttpOptions& options
 }
 
 }  // namespace bolide::server
+// NOLINTEND(bugprone-unused-return-value)
