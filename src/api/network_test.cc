@@ -314,7 +314,7 @@ TEST(Array, AskingForAnotherTypeEndsTheProgram) {
 
 // Inputs and outputs that stay where the network runs: on a GPU nothing of them is copied to the host between runs, on
 // the CPU they are the arrays themselves.
-void check_staying(const std::string& path, NetworkOptions options, bool on_gpu) {
+void check_staying(const std::string& path, const NetworkOptions& options, bool on_gpu) {
   const auto network = Network::open(path, options);
   ASSERT_TRUE(network) << network.status().message;
   auto session = network->session(), other = network->session();
