@@ -37,7 +37,7 @@ void answer_json(load::Peer& peer, int status, std::string_view body) {
 }
 
 // Lists one model; refuses requests that have `refused` in them.
-std::function<void(load::Peer&)> server_without(std::string refused) {
+std::function<void(load::Peer&)> server_without(const std::string& refused) {
   return [refused](load::Peer& peer) {
     for (std::string request = peer.next_request(); !request.empty(); request = peer.next_request()) {
       if (request.starts_with("GET /v1/models"))

@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/check.h"
 #include "measure/http/url.h"
 
 namespace bolide::load {
@@ -96,8 +97,9 @@ class ScriptedServer {
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    ::bind(listener_, reinterpret_cast<sockaddr*>(&address), sizeof address);
-    ::listen(listener_, 1024);
+    BOLIDE_CHECK(
+        ::bind(listener_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 && ::listen(listener_, 1024) == 0,
+        "no port");
     socklen_t size = sizeof address;
     ::getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size);
     port_ = ntohs(address.sin_port);
