@@ -58,7 +58,7 @@ struct FinishConstants {
     Int8Finish f;
     f.offsets = offsets.data(), f.scales = scales.data();
     f.out = out, f.out_stride = columns;
-    f.kind = !s.has_codes ? Int8Finish::kFloats : s.has_residual ? Int8Finish::kAdded : Int8Finish::kCodes;
+    f.kind = !s.has_codes ? Int8Finish::kF32 : s.has_residual ? Int8Finish::kAdded : Int8Finish::kCodes;
     if (!s.has_codes) {
       f.low = -std::numeric_limits<float>::infinity(), f.high = -f.low;
       return f;

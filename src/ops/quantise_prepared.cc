@@ -380,7 +380,7 @@ class PreparedIntegerProduct : public WithEngine {
     job.engine = &engine_, job.weights = &packed_;
     job.rows = count, job.taps = 1, job.quads = left.depth / 4, job.flip = left.flip;
     Int8Finish& f = job.finish;
-    f.kind = kind_ == Kind::kSums ? Int8Finish::kSums : Int8Finish::kFloats;
+    f.kind = kind_ == Kind::kSums ? Int8Finish::kSums : Int8Finish::kF32;
     f.offsets = offsets.as<int32_t>().data(), f.scales = scales.as<float>().data(), f.bias = bias_.data();
     if (needs_sums_) f.row_sums = row_sums.as<int32_t>().data(), f.column_zeros = zeros_.data();
     f.low = -std::numeric_limits<float>::infinity(), f.high = -f.low;

@@ -16,12 +16,12 @@ inline constexpr int kInt8PanelColumns = 64;
 //   v = (sum + offsets[n] - row_sums[m] * column_zeros[n]) * scales[n]
 struct Int8Finish {
   enum Kind : uint8_t {
-    kSums,    // out i32 = sum + offset...
-    kFloats,  // out f32 = clamp(v + bias[n], low, high)
-    kCodes,   // out byte = clamp(round half to even(v), low, high) + zero
-    kAdded,   // that code less its zero, c, is a term of a sum:
-              // out byte = clamp(round half to even(c * ratio + (residual * residual_ratio + rest)), low2, high2),
-              // in fused multiply-adds
+    kSums,   // out i32 = sum + offset...
+    kF32,    // out f32 = clamp(v + bias[n], low, high)
+    kCodes,  // out byte = clamp(round half to even(v), low, high) + zero
+    kAdded,  // that code less its zero, c, is a term of a sum:
+             // out byte = clamp(round half to even(c * ratio + (residual * residual_ratio + rest)), low2, high2),
+             // in fused multiply-adds
   };
   Kind kind = kCodes;
   bool residual_signed = false;
@@ -30,7 +30,7 @@ struct Int8Finish {
   bool capped = true;      // of kCodes: the upper bound is below the type's greatest code, or |v| may reach 2^31
   const int32_t* offsets = nullptr;
   const float* scales = nullptr;          // not of kSums
-  const float* bias = nullptr;            // of kFloats; null: none
+  const float* bias = nullptr;            // of kF32; null: none
   const int32_t* row_sums = nullptr;      // [rows]; null: no such term
   const int32_t* column_zeros = nullptr;  // with row_sums
   float low = 0, high = 0;

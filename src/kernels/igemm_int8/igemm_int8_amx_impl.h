@@ -208,7 +208,7 @@ inline void amx_lines(const Int8LinesArgs& a) {
     const Block& b = blocks[turn ^ 1];
     finish_lines(a, b.finish, b.pair, b.position, sums[turn ^ 1], b.columns);
   };
-  const int64_t out_bytes = a.finish.kind == Int8Finish::kSums || a.finish.kind == Int8Finish::kFloats ? 4 : 1;
+  const int64_t out_bytes = a.finish.kind == Int8Finish::kSums || a.finish.kind == Int8Finish::kF32 ? 4 : 1;
   const auto block = [&](int64_t panel, int64_t position) {
     const int64_t column = panel * kInt8PanelColumns, left = a.columns - column;
     const int64_t columns = left < kInt8PanelColumns ? left : kInt8PanelColumns;

@@ -66,7 +66,7 @@ void finish(const Int8Finish& f, const int32_t* sums, int64_t row0, int64_t rows
         continue;
       }
       const __m256 scale = _mm256_loadu_ps(f.scales + n);
-      if (f.kind == Int8Finish::kFloats) {
+      if (f.kind == Int8Finish::kF32) {
         const __m256 bias = f.bias != nullptr ? _mm256_loadu_ps(f.bias + n) : _mm256_setzero_ps();
         const __m256 y = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), scale, bias);
         _mm256_maskstore_ps(static_cast<float*>(f.out) + at, tail_mask(left), clamped(y, f.low, f.high));

@@ -88,7 +88,7 @@ inline void finish_rows(const Int8Finish& f, const int32_t* sums, int64_t row0, 
     const __m512i offset = kOffsets ? _mm512_loadu_si512(f.offsets + n) : _mm512_setzero_si512();
     const __m512 scale = kKind == Int8Finish::kSums ? _mm512_setzero_ps() : _mm512_loadu_ps(f.scales + n);
     const __m512 bias =
-        kKind == Int8Finish::kFloats && f.bias != nullptr ? _mm512_loadu_ps(f.bias + n) : _mm512_setzero_ps();
+        kKind == Int8Finish::kF32 && f.bias != nullptr ? _mm512_loadu_ps(f.bias + n) : _mm512_setzero_ps();
     for (int64_t m = 0; m < rows; ++m) {
       __m512i sum = _mm512_add_epi32(_mm512_loadu_si512(sums + m * kInt8PanelColumns + n), offset);
       if (f.row_sums != nullptr)
@@ -99,7 +99,7 @@ inline void finish_rows(const Int8Finish& f, const int32_t* sums, int64_t row0, 
         _mm512_mask_storeu_epi32(static_cast<int32_t*>(f.out) + at, mask, sum);
         continue;
       }
-      if constexpr (kKind == Int8Finish::kFloats) {
+      if constexpr (kKind == Int8Finish::kF32) {
         const __m512 y = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), scale, bias);
         _mm512_mask_storeu_ps(static_cast<float*>(f.out) + at, mask, _mm512_min_ps(_mm512_max_ps(y, low), high));
         continue;
@@ -128,7 +128,7 @@ inline void finish(const Int8Finish& f, const int32_t* sums, int64_t row0, int64
     return finish_wide<Int8Finish::kAdded, true, kOffsets, true>(f, sums, f.offsets, f.scales, row0, rows, columns);
   switch (f.kind) {
     case Int8Finish::kSums: return finish_rows<Int8Finish::kSums, kOffsets>(f, sums, row0, rows, columns);
-    case Int8Finish::kFloats: return finish_rows<Int8Finish::kFloats, kOffsets>(f, sums, row0, rows, columns);
+    case Int8Finish::kF32: return finish_rows<Int8Finish::kF32, kOffsets>(f, sums, row0, rows, columns);
     case Int8Finish::kCodes: return finish_rows<Int8Finish::kCodes, kOffsets>(f, sums, row0, rows, columns);
     default: return finish_rows<Int8Finish::kAdded, kOffsets>(f, sums, row0, rows, columns);
   }

@@ -63,7 +63,7 @@ void check(const Int8Engine& engine, const Case& c, std::mt19937& random, Worker
     scales[i] = 0.02f * unit(random) / std::sqrt(static_cast<float>(K)), bias[i] = unit(random);
   }
   for (int32_t& v : row_sums) v = draw(random);
-  const bool wide = c.kind == Int8Finish::kSums || c.kind == Int8Finish::kFloats;
+  const bool wide = c.kind == Int8Finish::kSums || c.kind == Int8Finish::kF32;
   const int64_t stride = c.n + 3;
   Guarded out(static_cast<size_t>(((c.rows - 1) * stride + c.n) * (wide ? 4 : 1)));
   Guarded residual(static_cast<size_t>(c.rows * c.n));
@@ -79,7 +79,7 @@ void check(const Int8Engine& engine, const Case& c, std::mt19937& random, Worker
   f.kind = c.kind, f.residual_signed = c.x_signed;
   f.offsets = offsets.data(), f.scales = scales.data(), f.bias = bias.data();
   if (c.row_terms) f.row_sums = row_sums.data(), f.column_zeros = zeros.data();
-  f.low = c.kind == Int8Finish::kFloats ? -2.f : -100, f.high = c.kind == Int8Finish::kFloats ? 5.f : 90;
+  f.low = c.kind == Int8Finish::kF32 ? -2.f : -100, f.high = c.kind == Int8Finish::kF32 ? 5.f : 90;
   f.zero = c.row_terms ? 7 : 110;  // codes of i8, or of u8
   f.residual = reinterpret_cast<const uint8_t*>(residual.data()), f.residual_stride = c.n;
   f.ratio = 0.3f, f.residual_ratio = 0.7f, f.rest = 1.9f, f.low2 = c.x_signed ? -128 : 3, f.high2 = 110;
@@ -114,7 +114,7 @@ void check(const Int8Engine& engine, const Case& c, std::mt19937& random, Worker
       const std::string where = std::string(engine.isa) + " row " + std::to_string(m) + " column " + std::to_string(n);
       if (c.kind == Int8Finish::kSums) {
         ASSERT_EQ(*reinterpret_cast<const int32_t*>(got), sum) << where;
-      } else if (c.kind == Int8Finish::kFloats) {
+      } else if (c.kind == Int8Finish::kF32) {
         ASSERT_EQ(*reinterpret_cast<const float*>(got),
                   std::clamp(std::fma(static_cast<float>(sum), scales[i], bias[i]), f.low, f.high))
             << where;
@@ -195,8 +195,8 @@ TEST(IgemmInt8, LinesEqualPlainLoopsAndRows) {
       }
       Guarded residual(static_cast<size_t>(images * rows * n));
       fill(residual, random);
-      for (const auto kind : {Int8Finish::kSums, Int8Finish::kFloats, Int8Finish::kCodes, Int8Finish::kAdded}) {
-        const int64_t size = kind == Int8Finish::kSums || kind == Int8Finish::kFloats ? 4 : 1;
+      for (const auto kind : {Int8Finish::kSums, Int8Finish::kF32, Int8Finish::kCodes, Int8Finish::kAdded}) {
+        const int64_t size = kind == Int8Finish::kSums || kind == Int8Finish::kF32 ? 4 : 1;
         Guarded out(static_cast<size_t>(images * rows * n * size)), by_rows(out.bytes().size());
         Int8Finish f;
         f.kind = kind, f.offsets = offsets.data(), f.scales = scales.data(), f.bias = bias.data();

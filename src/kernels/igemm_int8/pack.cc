@@ -104,7 +104,7 @@ Result<PackedInt8> pack_int8_depthwise(int64_t channels, int64_t taps, const int
 
 Int8Finish advanced(const Int8Finish& finish, int64_t row, int64_t column) {
   Int8Finish f = finish;
-  const int64_t size = f.kind == Int8Finish::kSums || f.kind == Int8Finish::kFloats ? 4 : 1;
+  const int64_t size = f.kind == Int8Finish::kSums || f.kind == Int8Finish::kF32 ? 4 : 1;
   f.offsets += column;
   if (f.scales != nullptr) f.scales += column;
   if (f.bias != nullptr) f.bias += column;
