@@ -227,7 +227,10 @@ TEST(PreparedDecoder, AttentionWithAPast) {
       joined.attributes.set("num_heads", H);
       joined.attributes.set("unidirectional", int64_t{coin(random)});
       joined.add(floats(random, {B, S, I}));
-      joined.add(floats(random, {I, 3 * hidden}), true);
+      // As wide as I, scores would be as large as rounding a softmax's argument shows in its results.
+      Tensor weights = floats(random, {I, 3 * hidden});
+      for (float& w : weights.mutate<float>()) w /= std::sqrt(static_cast<float>(I));
+      joined.add(weights, true);
       joined.add(coin(random) ? AnyValue() : AnyValue(floats(random, {3 * hidden})), true);
       joined.add({});
       joined.add(coin(random) ? AnyValue() : AnyValue(floats(random, {2, B, H, P, D})));
