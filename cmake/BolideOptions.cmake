@@ -40,10 +40,6 @@ if(BOLIDE_SANITIZE)
   if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
     # GCC 12 sees uninitialised parts in instrumented std::variant and std::optional that are never read.
     list(APPEND flags -Wno-maybe-uninitialized)
-    if(BOLIDE_SANITIZE MATCHES thread)
-      # Asio has fences, which the thread sanitizer does not see; what passes between its threads goes through mutexes.
-      list(APPEND flags -Wno-tsan)
-    endif()
   endif()
   list(APPEND flags -fsanitize=${BOLIDE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   # GCC compiles almost twice as long with these two. The address sanitizer stops at null, too; fuzzers, which clang
