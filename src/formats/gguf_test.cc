@@ -6,6 +6,7 @@
 
 #include <random>
 
+#include "base/sanitizers.h"
 #include "formats/test_files.h"
 
 namespace bolide {
@@ -191,7 +192,7 @@ TEST(Gguf, HostileFilesAllocateLittle) {
   const std::string bytes = file.build();
   [[maybe_unused]] const auto before = peak();
   EXPECT_NE(problem_of(bytes).find("overlap"), std::string::npos);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if !BOLIDE_ADDRESS_SANITIZER && !BOLIDE_THREAD_SANITIZER
   EXPECT_LT(peak() - before, 100 * 1024) << "kB";
 #endif
 }

@@ -5,6 +5,7 @@
 
 #include <random>
 
+#include "base/sanitizers.h"
 #include "formats/test_files.h"
 
 namespace bolide {
@@ -146,7 +147,7 @@ TEST(Safetensors, HostileHeadersAllocateLittle) {
   files.push_back(safetensors_file("{\"" + std::string(23u << 20, 'x') + "\":1}", ""));
   [[maybe_unused]] const auto before = peak();
   for (const std::string& file : files) EXPECT_NE(problem_of(file), "");
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if !BOLIDE_ADDRESS_SANITIZER && !BOLIDE_THREAD_SANITIZER
   EXPECT_LT(peak() - before, 100 * 1024) << "kB";
 #endif
 }

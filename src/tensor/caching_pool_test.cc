@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "base/memory.h"
+#include "base/sanitizers.h"
 
 namespace bolide {
 namespace {
@@ -113,7 +114,7 @@ TEST(CachingPool, WhatIsBeyondTheLimitIsRefused) {
 }
 
 TEST(CachingPool, WhatTheSystemHasNotIsRefused) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if BOLIDE_ADDRESS_SANITIZER || BOLIDE_THREAD_SANITIZER
   GTEST_SKIP() << "sanitizers touch what is only reserved";
 #endif
   const size_t available = available_memory_bytes();

@@ -4,12 +4,13 @@
 #include <sys/resource.h>
 
 #include "base/memory.h"
+#include "base/sanitizers.h"
 
 namespace bolide {
 namespace {
 
 TEST(Buffer, ARefusalNamesTheLimitOfAddresses) {
-#if defined(__SANITIZE_ADDRESS__)
+#if BOLIDE_ADDRESS_SANITIZER
   GTEST_SKIP() << "the sanitizer itself maps memory";
 #endif
   rlimit before{};

@@ -9,6 +9,7 @@
 #include <string>
 #include <thread>
 
+#include "base/sanitizers.h"
 #include "text/chat_template.h"
 
 namespace bolide {
@@ -17,7 +18,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // Of processor time, for a template that never ends. Sanitizers multiply times by about ten.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if BOLIDE_ADDRESS_SANITIZER || BOLIDE_THREAD_SANITIZER
 constexpr double kSecondsMax = 20;
 #else
 constexpr double kSecondsMax = 2;

@@ -8,6 +8,7 @@
 #include <random>
 #include <thread>
 
+#include "base/sanitizers.h"
 #include "base/utf8.h"
 #include "formats/tokenizer_gguf.h"
 #include "formats/tokenizer_json.h"
@@ -54,7 +55,7 @@ std::string repeated(std::string_view text, size_t bytes) {
 }
 
 // Of processor time, for a megabyte. Sanitizers multiply times by about ten.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if BOLIDE_ADDRESS_SANITIZER || BOLIDE_THREAD_SANITIZER
 constexpr double kSecondsMax = 100;
 #else
 constexpr double kSecondsMax = 10;

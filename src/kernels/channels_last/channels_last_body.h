@@ -28,10 +28,9 @@ BOLIDE_INLINE void pixels(const PoolRow& p, int64_t ox, int64_t y0, int64_t y1, 
     for (int i = 0; i < kPixels; ++i) sum[i] = start;
     for (int64_t y = y0; y < y1; ++y) {
       const float* from = first + (y - y0) * w.dilation[0] * line + c;
-      const float* weights = p.weights + (y * w.kernel[1] + x0) * C + c;
-      for (int64_t x = x0; x < x1; ++x, from += step, weights += C) {
+      for (int64_t x = x0; x < x1; ++x, from += step) {
         Vec weight;
-        if constexpr (kSum == Sum::kProducts) weight = load_some(weights, n);
+        if constexpr (kSum == Sum::kProducts) weight = load_some(p.weights + (y * w.kernel[1] + x) * C + c, n);
 #pragma GCC unroll 8
         for (int i = 0; i < kPixels; ++i) {
           const Vec value = load_some(from + i * shift, n);
