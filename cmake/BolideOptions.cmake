@@ -2,6 +2,7 @@
 option(BOLIDE_BUILD_TESTS "Build the tests (needs GoogleTest)" ON)
 option(BOLIDE_BUILD_FUZZERS "Build the libFuzzer targets (needs clang-19)" OFF)
 option(BOLIDE_WARNINGS_AS_ERRORS "Treat warnings as errors" ON)
+option(BOLIDE_PRECOMPILE "Precompile the headers of libraries: clean builds are faster; what a file forgets to include goes unseen" OFF)
 set(BOLIDE_SANITIZE "" CACHE STRING "Sanitizers to build with, as -fsanitize= takes them: address,undefined or thread")
 
 set(CMAKE_CXX_STANDARD 20)
