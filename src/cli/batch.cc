@@ -77,8 +77,8 @@ Result<BatchFiles> open_files(const BatchFlags& flags) {
   BatchFiles files;
   std::error_code none;
   if (std::filesystem::equivalent(flags.file, flags.output, none))
-    return error(Code::kInvalid, fmt::format("{}: is the file of the requests; give another name for the output",
-                                             flags.output));
+    return error(Code::kInvalid,
+                 fmt::format("{}: is the file of the requests; give another name for the output", flags.output));
   const std::vector<std::string> names = names_of(flags.engine.models);
   ProgressLine line;
   BOLIDE_TRY(server::check_batch_file(

@@ -27,8 +27,8 @@ std::string progress_text(const BatchTotals& totals, const server::BatchCounts& 
   text += fmt::format(", {:.0f} tokens/s", rate(drawn, seconds));
   // Before a few are done, what one takes says little of how many are done at once.
   if (here > counts.under_way)
-    text += fmt::format(
-        ", {} left", duration_text(seconds * static_cast<double>(totals.left(counts)) / static_cast<double>(here)));
+    text += fmt::format(", {} left",
+                        duration_text(seconds * static_cast<double>(totals.left(counts)) / static_cast<double>(here)));
   return text;
 }
 

@@ -30,8 +30,8 @@ class BatchProcess {
   // What it writes goes to "stdout" and "stderr" of the folder.
   BatchProcess(const Path& folder, std::vector<std::string> words) : folder_(folder) {
     words.insert(words.begin(), {"bolide", "batch"});
-    words.insert(words.end(), {"--threads", "1", "--context", "160", "--device", "cpu", "--max-sequences", "4",
-                               "--deterministic"});
+    words.insert(words.end(),
+                 {"--threads", "1", "--context", "160", "--device", "cpu", "--max-sequences", "4", "--deterministic"});
     std::fflush(nullptr);
     child_ = ::fork();
     if (child_ != 0) return;
@@ -211,7 +211,8 @@ TEST(BatchCommand, WhatCannotBeMeantIsRefusedBeforeTheModelIsRead) {
 
 TEST(BatchCommand, SaysHowFarItIs) {
   BatchTotals totals{.requests = 100, .answered_before = 20, .failed_before = 1};
-  server::BatchCounts counts{.answered = 29, .failed = 1, .prompt_tokens = 50, .completion_tokens = 150, .under_way = 8};
+  server::BatchCounts counts{
+      .answered = 29, .failed = 1, .prompt_tokens = 50, .completion_tokens = 150, .under_way = 8};
   EXPECT_EQ(progress_text(totals, counts, 600, 60),
             "[##########----------] 50 of 100, 2 failed, 10 tokens/s, 1 min 40 s left");
   EXPECT_EQ(progress_text({}, {}, 0, 0), "[####################] 0 of 0, 0 tokens/s");

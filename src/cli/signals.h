@@ -10,8 +10,8 @@ void handle_signals();
 // code 128 + signal there). Async-signal-safe.
 [[noreturn]] void end_by_signal(int signal);
 
-// From now on the first SIGINT or SIGTERM is only remembered, by programs that end what they have begun; the second ends
-// the program.
+// From now on the first SIGINT or SIGTERM is only remembered, by programs that end what they have begun; the second
+// ends the program.
 void catch_stops();
 // The signal that was remembered; 0: none so far.
 int stop_signal();

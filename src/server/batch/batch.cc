@@ -15,7 +15,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kLookUpEvery(100);
 
-// What a line of requests says; empty: nothing. Editors put a mark in front of a file and carriage returns behind lines.
+// What a line of requests says; empty: nothing. Editors put a mark in front of a file and carriage returns behind
+// lines.
 std::string_view content_of(const LineFile::Line& line) {
   std::string_view text = line.text;
   constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
@@ -80,8 +81,7 @@ Result<> check_batch_file(const std::filesystem::path& path, IdTable* ids,
 // The place of a connection: its client is the ledger, which never goes away.
 class Batch::Exchange final : public HttpExchange {
  public:
-  Exchange(Batch& batch, BatchLine line)
-      : batch_(batch), texts_(batch.texts_), custom_id_(std::move(line.custom_id)) {
+  Exchange(Batch& batch, BatchLine line) : batch_(batch), texts_(batch.texts_), custom_id_(std::move(line.custom_id)) {
     request_.method = "POST";
     request_.path = std::move(line.url);
     request_.headers = {{"content-type", "application/json"}};
@@ -157,8 +157,7 @@ Result<bool> Batch::ask(const std::filesystem::path& path, IdTable* ids, Order o
     if (!room) break;
     start(std::move(request));
   }
-  BOLIDE_TRY(const bool none_left,
-             wait_until(order, BatchOrder::kEndNow, [&] { return counts_.under_way == 0; }));
+  BOLIDE_TRY(const bool none_left, wait_until(order, BatchOrder::kEndNow, [&] { return counts_.under_way == 0; }));
   return all && none_left;
 }
 

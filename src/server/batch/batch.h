@@ -53,8 +53,7 @@ class Batch {
 
   // Asks those that have no answer in `ids`. True: all are answered. What is refused because of the moment, not because
   // of the request, gets no answer and ends the run. Errors: that; reading and writing.
-  Result<bool> run(const std::filesystem::path& path, IdTable* ids,
-                   FunctionRef<BatchOrder(const BatchCounts&)> order);
+  Result<bool> run(const std::filesystem::path& path, IdTable* ids, FunctionRef<BatchOrder(const BatchCounts&)> order);
   BatchCounts counts() const;
 
  private:

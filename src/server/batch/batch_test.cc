@@ -53,11 +53,12 @@ Asked random_request(const FakeServer& server, const std::string& id, std::mt199
     case 2: body["stop"] = Json::array({1}), asked.status = 400; break;
     default: break;
   }
-  asked.line = Json{{"custom_id", id},
-                    {"method", "POST"},
-                    {"url", chat ? "/v1/chat/completions" : "/v1/completions"},
-                    {"body", body}}
-                   .dump();
+  asked.line = Json{
+      {"custom_id", id},
+      {"method", "POST"},
+      {"url", chat ? "/v1/chat/completions" : "/v1/completions"},
+      {"body",
+       body}}.dump();
   return asked;
 }
 
@@ -88,8 +89,7 @@ struct Ran {
 Ran run(FakeServer& server, const Path& requests, const Path& answers, const BatchOptions& options,
         FunctionRef<BatchOrder(const BatchCounts&)> order, bool retry_errors = false) {
   IdTable ids;
-  const auto checked = check_batch_file(
-      requests, &ids, [](const BatchLine&) { return ok(); }, [](uint64_t) {});
+  const auto checked = check_batch_file(requests, &ids, [](const BatchLine&) { return ok(); }, [](uint64_t) {});
   if (!checked) return {checked.error(), {}};
   auto ledger = Ledger::open(answers, {retry_errors}, &ids, [](uint64_t) {});
   if (!ledger) return {ledger.error(), {}};

@@ -15,7 +15,9 @@ constexpr std::string_view kSpace = " \t\r\n";
 
 // What follows works on valid JSON; on other text it would stop at its end.
 
-size_t skip_space(std::string_view text, size_t at) { return std::min(text.find_first_not_of(kSpace, at), text.size()); }
+size_t skip_space(std::string_view text, size_t at) {
+  return std::min(text.find_first_not_of(kSpace, at), text.size());
+}
 
 // Behind the closing quotation mark of the string that opens at `at`.
 size_t string_end(std::string_view text, size_t at) {

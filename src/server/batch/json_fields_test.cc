@@ -11,7 +11,7 @@ namespace {
 using Json = nlohmann::json;
 
 std::string random_text(std::mt19937& random) {
-  static const std::vector<std::string> kPieces = {"a",  "\"", "\\", "{",  "}", "[",    "]",
+  static const std::vector<std::string> kPieces = {"a", "\"", "\\", "{",  "}", "[",      "]",
                                                    ",", ":",  "\n", "\t", " ", "\u00e9", "\U0001F600"};
   std::string text;
   for (size_t left = random() % 6; left > 0; --left) text += kPieces[random() % kPieces.size()];

@@ -36,7 +36,9 @@ Result<std::unique_ptr<Ledger>> Ledger::open(const std::filesystem::path& path, 
   BOLIDE_TRY(ledger->lock());
   bool any_left_out = false;
   BOLIDE_TRY(ledger->read(options, ids, looking, &any_left_out));
-  if (any_left_out) BOLIDE_TRY(ledger->drop_failed());
+  if (any_left_out) {
+    BOLIDE_TRY(ledger->drop_failed());
+  }
   return ledger;
 }
 
@@ -79,8 +81,8 @@ Result<> Ledger::read(const Options& options, IdTable* ids, FunctionRef<void(uin
     BOLIDE_TRY(const std::optional<LineFile::Line> line, file.next());
     if (!line) return {};
     if (is_torn(*line)) return cut(line->begin);
-    const auto answer = line->ended ? parse_answer_line(line->text)
-                                    : Result<BatchAnswer>(error(Code::kInvalid, "the line has no end"));
+    const auto answer =
+        line->ended ? parse_answer_line(line->text) : Result<BatchAnswer>(error(Code::kInvalid, "the line has no end"));
     if (!answer)
       return error(Code::kInvalid, fmt::format("{}: is no answer of a batch ({}); give another name for the output",
                                                file.at(*line), answer.error().text));

@@ -1,4 +1,5 @@
-// Ledger: the file of a batch's answers, which is also the record of what was answered: who is in it is not asked again.
+// Ledger: the file of a batch's answers, which is also the record of what was answered: who is in it is not asked
+// again.
 //
 // A line is written as a whole, with one write, when its answer is there; what a killed process has left of one is cut
 // off when the file is opened again. The file is locked as long as it is open.
@@ -24,8 +25,8 @@ class Ledger {
     bool retry_errors = false;  // requests that failed are as if they had never been asked
   };
   // Opens the file, or begins one, and marks in `ids` who is in it. `looking(lines)` is told how far that is.
-  // Errors, with file and line: it is no regular file, another run has it, a line is no answer or its custom_id is there
-  // twice. Such a file is left as it is.
+  // Errors, with file and line: it is no regular file, another run has it, a line is no answer or its custom_id is
+  // there twice. Such a file is left as it is.
   static Result<std::unique_ptr<Ledger>> open(const std::filesystem::path& path, const Options& options, IdTable* ids,
                                               FunctionRef<void(uint64_t)> looking);
   Ledger(const Ledger&) = delete;

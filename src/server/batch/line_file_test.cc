@@ -56,7 +56,8 @@ TEST(LineFile, RefusesWhatItCannotRead) {
   EXPECT_TRUE(file->next().has_value());
   const auto line = file->next();
   ASSERT_FALSE(line.has_value());
-  EXPECT_NE(line.error().text.find("long:2: the line has more than 1000 bytes"), std::string::npos) << line.error().text;
+  EXPECT_NE(line.error().text.find("long:2: the line has more than 1000 bytes"), std::string::npos)
+      << line.error().text;
   const auto absent = LineFile::open(folder.path() / "absent", 1000);
   ASSERT_FALSE(absent.has_value());
   EXPECT_EQ(absent.error().code, Code::kNotFound);
