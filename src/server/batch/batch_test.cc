@@ -17,6 +17,7 @@ namespace {
 
 using Json = nlohmann::json;
 using Path = std::filesystem::path;
+using bolide::test::TemporaryFolder;
 using test::FakeServer;
 
 struct Asked {
@@ -99,7 +100,7 @@ Ran run(FakeServer& server, const Path& requests, const Path& answers, const Bat
   return {std::move(done), batch.counts()};
 }
 
-BatchOrder go(const BatchCounts&) { return BatchOrder::kGo; }
+const auto go = [](const BatchCounts&) { return BatchOrder::kGo; };
 
 std::map<std::string, Json> answers_in(const Path& path) {
   std::map<std::string, Json> answers;
@@ -145,7 +146,7 @@ TEST(Batch, EveryRequestGetsItsAnswer) {
   const auto seed = std::random_device{}();
   SCOPED_TRACE(seed);
   std::mt19937 random(seed);
-  const test::TemporaryFolder folder;
+  const TemporaryFolder folder;
   FakeServer server(server_options());
   const AllAsked all = random_requests(server, 300, random);
   const Path requests = folder.write("requests", file_of(all, random)), answers = folder.path() / "answers";
@@ -191,7 +192,7 @@ TEST(Batch, GoesOnWhereItWasEnded) {
   const auto seed = std::random_device{}();
   SCOPED_TRACE(seed);
   std::mt19937 random(seed);
-  const test::TemporaryFolder folder;
+  const TemporaryFolder folder;
   const AllAsked all = random_requests(FakeServer(server_options()), 200, random);
   const Path requests = folder.write("requests", file_of(all, random)), answers = folder.path() / "answers";
   BatchOptions options;
@@ -228,7 +229,7 @@ TEST(Batch, GoesOnWhereItWasEnded) {
 
 TEST(Batch, LargeRequestsGoOneByOne) {
   std::mt19937 random(1);
-  const test::TemporaryFolder folder;
+  const TemporaryFolder folder;
   std::atomic<size_t> most{0};
   FakeServer::Options counting = server_options();
   counting.on_submit = [&](const StepBatch& batch) -> Result<> {
@@ -247,7 +248,7 @@ TEST(Batch, LargeRequestsGoOneByOne) {
 }
 
 TEST(Batch, FaultsOfTheFileAreFoundFirst) {
-  const test::TemporaryFolder folder;
+  const TemporaryFolder folder;
   const auto line = [](const std::string& id) {
     return R"({"custom_id":")" + id + R"(","method":"POST","url":"/v1/completions","body":{"prompt":"x"}})" + "\n";
   };
