@@ -115,7 +115,7 @@ TEST(BatchCommand, KilledTwentyTimesItAnswersEachOnce) {
   SCOPED_TRACE(seed);
   std::mt19937 random(seed);
   const test::TemporaryFolder folder;
-  const Path requests = folder.write("requests.jsonl", random_requests(300, random));
+  const Path requests = folder.write("requests.jsonl", random_requests(800, random));
   const Path whole = folder.path() / "whole.jsonl", killed = folder.path() / "killed.jsonl";
   BatchProcess at_once(folder.path(), {requests, kModel, "-o", whole});
   ASSERT_EQ(at_once.wait(), 0) << at_once.err();
@@ -127,11 +127,11 @@ TEST(BatchCommand, KilledTwentyTimesItAnswersEachOnce) {
     process.signal(SIGKILL);
     process.wait();
   }
-  EXPECT_GE(kills, 3);
+  EXPECT_GE(kills, 10) << "the others were over before";
   BatchProcess last(folder.path(), {requests, kModel, "-o", killed});
   EXPECT_EQ(last.wait(), 0) << last.err();
   const auto texts = texts_in(killed);
-  EXPECT_EQ(texts.size(), 300u);
+  EXPECT_EQ(texts.size(), 800u);
   EXPECT_EQ(texts, texts_in(whole));
 }
 
