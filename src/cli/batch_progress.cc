@@ -39,7 +39,8 @@ std::string summary_text(const BatchTotals& totals, const server::BatchCounts& c
   const int64_t tokens = counts.prompt_tokens + counts.completion_tokens;
   if (tokens == 0) return text;
   return text + fmt::format("; prompts {} tokens, answers {} tokens in {}: {:.1f} tokens/s, {:.1f} of answers",
-                            counts.prompt_tokens, counts.completion_tokens, duration_text(seconds),
+                            counts.prompt_tokens, counts.completion_tokens,
+                            seconds < 60 ? fmt::format("{:.1f} s", seconds) : duration_text(seconds),
                             rate(tokens, seconds), rate(counts.completion_tokens, seconds));
 }
 

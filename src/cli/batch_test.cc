@@ -216,9 +216,10 @@ TEST(BatchCommand, SaysHowFarItIs) {
   EXPECT_EQ(progress_text(totals, counts, 600, 60),
             "[##########----------] 50 of 100, 2 failed, 10 tokens/s, 1 min 40 s left");
   EXPECT_EQ(progress_text({}, {}, 0, 0), "[####################] 0 of 0, 0 tokens/s");
-  EXPECT_EQ(summary_text(totals, counts, 10),
-            "100 requests: 48 answered, 2 failed (20 by earlier runs); prompts 50 tokens, answers 150 tokens in 10 s: "
-            "20.0 tokens/s, 15.0 of answers");
+  EXPECT_EQ(
+      summary_text(totals, counts, 10),
+      "100 requests: 48 answered, 2 failed (20 by earlier runs); prompts 50 tokens, answers 150 tokens in 10.0 s: "
+      "20.0 tokens/s, 15.0 of answers");
   const Json json = Json::parse(summary_json(totals, counts, 10));
   EXPECT_EQ(json["left"], 50);
   EXPECT_EQ(json["tokens_per_second"], 20.0);

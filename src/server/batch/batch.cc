@@ -36,17 +36,17 @@ Result<uint64_t> line_of(const std::filesystem::path& path, std::string_view cus
 
 // Of {"error": {message}}.
 std::string message_of(const HttpResponse& response) {
-  if (const auto body = json_fields(response.body); body.has_value())
-    if (const auto fields = json_fields(find_field(*body, "error")); fields.has_value())
+  if (const auto body = object_fields(response.body))
+    if (const auto fields = object_fields(find_field(*body, "error")))
       if (auto text = json_text(find_field(*fields, "message"))) return *std::move(text);
   return fmt::format("status {}", response.status);
 }
 
 Usage usage_of(const HttpResponse& response) {
   Usage usage;
-  const auto body = json_fields(response.body);
+  const auto body = object_fields(response.body);
   if (!body) return usage;
-  const auto fields = json_fields(find_field(*body, "usage"));
+  const auto fields = object_fields(find_field(*body, "usage"));
   if (!fields) return usage;
   const auto number = [&](std::string_view name) {
     return static_cast<int32_t>(json_integer(find_field(*fields, name)).value_or(0));

@@ -64,9 +64,8 @@ std::string number_of(std::string_view custom_id) {
 // {code, message} of a response that is no answer.
 std::string error_of(const HttpResponse& response) {
   std::string code = json(fmt::format("http_{}", response.status)), message = json("the request failed");
-  if (const auto body = json_fields(response.body); body.has_value()) {
-    const std::string_view said = find_field(*body, "error");
-    if (const auto fields = json_fields(said); fields.has_value()) {
+  if (const auto body = object_fields(response.body)) {
+    if (const auto fields = object_fields(find_field(*body, "error"))) {
       if (const std::string_view value = find_field(*fields, "code"); !value.empty()) code = value;
       if (const std::string_view value = find_field(*fields, "message"); !value.empty()) message = value;
     }
@@ -89,10 +88,11 @@ Result<BatchLine> parse_batch_line(std::string_view line) {
                  fmt::format("url: is \"{:.64}\"; a batch has {}", parsed.url, fmt::join(kUrls, " and ")));
   const std::string_view body = find_field(fields, "body");
   if (body.empty()) return error(Code::kInvalid, "body: is required");
-  BOLIDE_TRY(const std::vector<JsonField> of_body, json_fields(body).context("body"));
-  if (find_field(of_body, "stream") == "true")
+  const auto of_body = object_fields(body);
+  if (!of_body) return error(Code::kInvalid, "body: must be a JSON object");
+  if (find_field(*of_body, "stream") == "true")
     return error(Code::kUnsupported, "body.stream: the answers of a batch are whole; leave it out");
-  parsed.model = json_text(find_field(of_body, "model")).value_or("");
+  parsed.model = json_text(find_field(*of_body, "model")).value_or("");
   parsed.body = body;
   return parsed;
 }

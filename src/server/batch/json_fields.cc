@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <nlohmann/json.hpp>
 
@@ -43,6 +44,8 @@ size_t value_end(std::string_view text, size_t at) {
 }
 
 std::string decoded(std::string_view token) {
+  if (token.size() >= 2 && token.find('\\') == std::string_view::npos)
+    return std::string(token.substr(1, token.size() - 2));
   const nlohmann::json json = nlohmann::json::parse(token, nullptr, /*allow_exceptions=*/false);
   return json.is_string() ? json.get<std::string>() : std::string();
 }
@@ -54,17 +57,23 @@ Result<std::vector<JsonField>> json_fields(std::string_view text) {
   if (nests_deeper_than(text, kJsonNestingMax))
     return error(Code::kInvalid, fmt::format("nests deeper than {}", kJsonNestingMax));
   if (!nlohmann::json::accept(text)) return error(Code::kInvalid, describe_json_error(text));
-  size_t at = skip_space(text, 0);
-  if (at >= text.size() || text[at] != '{') return error(Code::kInvalid, "must be a JSON object");
+  auto fields = object_fields(text);
+  if (!fields) return error(Code::kInvalid, "must be a JSON object");
+  return *std::move(fields);
+}
+
+std::optional<std::vector<JsonField>> object_fields(std::string_view json) {
+  size_t at = skip_space(json, 0);
+  if (at >= json.size() || json[at] != '{') return std::nullopt;
   std::vector<JsonField> fields;
-  at = skip_space(text, at + 1);
-  while (at < text.size() && text[at] != '}') {
-    const size_t name_end = string_end(text, at);
-    const size_t begin = skip_space(text, skip_space(text, name_end) + 1);
-    const size_t end = value_end(text, begin);
-    fields.push_back({decoded(text.substr(at, name_end - at)), text.substr(begin, end - begin)});
-    at = skip_space(text, end);
-    if (at < text.size() && text[at] == ',') at = skip_space(text, at + 1);
+  at = skip_space(json, at + 1);
+  while (at < json.size() && json[at] != '}') {
+    const size_t name_end = string_end(json, at);
+    const size_t begin = skip_space(json, skip_space(json, name_end) + 1);
+    const size_t end = value_end(json, begin);
+    fields.push_back({decoded(json.substr(at, name_end - at)), json.substr(begin, end - begin)});
+    at = skip_space(json, end);
+    if (at < json.size() && json[at] == ',') at = skip_space(json, at + 1);
   }
   return fields;
 }

@@ -20,6 +20,9 @@ struct JsonField {
 // Errors, kInvalid: no JSON, no object, not UTF-8, nested deeper than kJsonNestingMax. The whole text is checked.
 Result<std::vector<JsonField>> json_fields(std::string_view text);
 
+// Of a text that is known to be JSON, such as a field's value. Null: it is no object.
+std::optional<std::vector<JsonField>> object_fields(std::string_view json);
+
 // Empty: there is none. Of several of one name the last, as in a document.
 std::string_view find_field(const std::vector<JsonField>& fields, std::string_view name);
 

@@ -82,6 +82,7 @@ TEST(JsonFields, AreReadAsADocumentReadsThem) {
   EXPECT_EQ(json_integer(find_field(*fields, "e")), std::nullopt);
   EXPECT_EQ(json_text(find_field(*fields, "bc")), std::nullopt);
   EXPECT_TRUE(find_field(*fields, "absent").empty());
+  for (const char* value : {"", " ", "1", "\"{\"", "[{}]"}) EXPECT_FALSE(object_fields(value).has_value()) << value;
 }
 
 }  // namespace
