@@ -147,24 +147,22 @@ class Connection:
 
     def parse_chunks(self):
         """True: the response is complete."""
-        at, buffer = 0, self.buffer
-        while (line := buffer.find(b"\r\n", at)) >= 0:
+        at, buffer, last = 0, self.buffer, False
+        while not last and (line := buffer.find(b"\r\n", at)) >= 0:
             size = int(buffer[at:line], 16)
             if len(buffer) < line + size + 4:
                 break
-            if size == 0:
-                del buffer[:line + 4]
-                self.finish()
-                return True
             self.events += buffer[line + 2:line + 2 + size]
-            at = line + size + 4
+            at, last = line + size + 4, size == 0
         del buffer[:at]
         *whole, rest = bytes(self.events).split(b"\n\n")
         self.events = bytearray(rest)
         for event in whole:
             if event.startswith(b"data: "):
                 self.exchange.on_data(event[6:])
-        return False
+        if last:
+            self.finish()
+        return last
 
     def finish(self):
         """The answer is whole; the connection goes on with the next one."""
