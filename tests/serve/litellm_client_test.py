@@ -100,11 +100,12 @@ class Test:
             assert "small" in str(error), error
 
     def step_abort(self):
-        stream = self.chat(stream=True, max_tokens=FOREVER)
-        next(iter(stream))
-        self.server.wait(lambda now: now["bolide_num_requests_running"] == 1, "one runs", KEY)
-        stream.completion_stream.response.close()
-        self.server.wait_idle(KEY)
+        for provider in self.PROVIDERS:
+            stream = self.chat(provider, stream=True, max_tokens=FOREVER)
+            next(iter(stream))
+            self.server.wait(lambda now: now["bolide_num_requests_running"] == 1, "one runs", KEY)
+            stream.completion_stream.close()
+            self.server.wait_idle(KEY)
         raises(litellm.Timeout, lambda: self.chat(max_tokens=FOREVER, timeout=0.5))
         self.server.wait_idle(KEY)
 
@@ -132,7 +133,7 @@ class Test:
             server.wait(lambda now: now.get('bolide_requests_total{finished_reason="error",model_name="small"}', 0) >= 2,
                         "the patient client is refused, too", KEY)
             for stream in streams:
-                stream.completion_stream.response.close()
+                stream.completion_stream.close()
             asking.join(bolide_serve.PATIENCE_S)
             assert answers and answers[0].usage.completion_tokens == TOKENS, answers
             self.server = main
