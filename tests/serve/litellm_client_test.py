@@ -21,7 +21,7 @@ litellm = bolide_serve.import_client("litellm")
 litellm.telemetry = False
 litellm.suppress_debug_info = True
 
-KEY = "sesame-%08x" % random.getrandbits(32)
+KEY = "sesame-%032x" % random.getrandbits(128)
 ASK = [{"role": "user", "content": "Name three colours."}]
 TOKENS = 24
 FOREVER = 30000  # tokens: no test waits for so many

@@ -19,7 +19,7 @@ from bolide_serve import MODELS, Serve, raises
 
 openai = bolide_serve.import_client("openai")
 
-KEY = "sesame-%08x" % random.getrandbits(32)
+KEY = "sesame-%032x" % random.getrandbits(128)
 ASK = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Name three colours."}]
 TOKENS = 24
 FULL = {"ignore_eos": True}  # the whole of max_tokens, whatever the model draws
