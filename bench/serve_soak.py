@@ -7,7 +7,8 @@
 Every phase that has a count runs, says a line on standard error and writes a line of JSON to standard output. Exit code 1
 if a phase found a fault.
   --streams  at once, of a scripted model: no token may be missing, come twice or belong to another; memory a stream
-  --requests short ones of all kinds: the server's memory is flat (last quarter against the second)
+  --requests short ones of all kinds: the server's memory is flat (last quarter against the second), given so many that
+             the first quarter has used all of the KV cache once (-- --cache-tokens N makes it small)
   --drains   SIGTERM at a random moment under load: what was accepted ends whole, what was not is refused
   --cancels  clients that leave at a random moment: afterwards nothing runs and no cache is held
   --kills    SIGKILL under load and a new start at the same port: the time until it is ready against the model's load
@@ -109,7 +110,7 @@ def streams(flags):
 
 def requests(flags):
     with serve(flags) as server:
-        work = load.Mixed(flags.requests)
+        work = load.Mixed(flags.requests, flags.chat_share)
         loop = client.Loop(server.port)
         with Watch(server, 0.1, of=lambda: work.ended) as watch:
             for _ in range(flags.clients):
@@ -137,7 +138,7 @@ def requests(flags):
 def one_drain(flags, total):
     """SIGTERM under load, while new clients keep coming."""
     with serve(flags, "--max-sequences", 8, "--drain-seconds", ENDING_S) as server:
-        work = load.Draining(total)
+        work = load.Draining(total, flags.chat_share)
         loop = client.Loop(server.port)
         for _ in range(flags.clients):
             loop.start(work.following())
@@ -173,7 +174,7 @@ def drains(flags):
 
 def cancels(flags):
     with serve(flags, "--max-sequences", 8) as server:
-        work = load.Leaving(flags.cancels)
+        work = load.Leaving(flags.cancels, flags.chat_share)
         loop = client.Loop(server.port)
         for _ in range(min(flags.clients, flags.cancels)):
             loop.start(work.following())
@@ -258,6 +259,7 @@ def parse_flags():
     parser.add_argument("--step-ms", type=int, default=500, help="of the scripted model: all streams must have begun before the first ends")
     parser.add_argument("--workers", type=int, default=1, help="processes that read --streams")
     parser.add_argument("--clients", type=int, default=32, help="connections of the other phases")
+    parser.add_argument("--chat-share", type=float, default=0.5, help="of requests that are chats; 0 for a model without a template")
     parser.add_argument("--growth-bytes", type=int, default=MiB, help="of memory that still count as flat, and so does 1 percent")
     parser.add_argument("--timeout-s", type=float, default=3600, help="of --requests and --cancels")
     parser.add_argument("--seed", type=int, default=random.getrandbits(32))

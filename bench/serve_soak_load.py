@@ -170,8 +170,8 @@ class Plain(Exchange):
 class Mixed:
     """So many short requests of all kinds."""
 
-    def __init__(self, count):
-        self.left, self.ended = count, 0
+    def __init__(self, count, chat_share):
+        self.left, self.ended, self.chat_share = count, 0, chat_share
         self.statuses, self.faults, self.examples = Counter(), Counter(), []
 
     def following(self):
@@ -188,7 +188,7 @@ class Mixed:
         if kind < 0.24:
             return Plain(self, 200, post("/tokenize", {"prompt": "abc " * random.randrange(1, 50)}))
         more = {"logprobs": random.randrange(1, 4)} if kind < 0.4 else {}
-        return Generated(random.randint(1, 8), stream=random.random() < 0.5, chat=not more and random.random() < 0.5,
+        return Generated(random.randint(1, 8), stream=random.random() < 0.5, chat=not more and random.random() < self.chat_share,
                          prompt_tokens=random.randint(1, 60), choices=random.choice((1, 1, 1, 2)), owner=self, **more)
 
     def ended_one(self, exchange):
@@ -216,11 +216,11 @@ class Draining:
 
     ARRIVED_S = 0.25  # what was sent so long before the signal has been read by then
 
-    def __init__(self, total):
-        self.total, self.signal_s = total, NEVER
+    def __init__(self, total, chat_share):
+        self.total, self.chat_share, self.signal_s = total, chat_share, NEVER
 
     def following(self):
-        return Generated(random.randint(1, 200), stream=random.random() < 0.6, chat=random.random() < 0.5,
+        return Generated(random.randint(1, 200), stream=random.random() < 0.6, chat=random.random() < self.chat_share,
                          prompt_tokens=random.randint(1, 100), owner=self)
 
     def ended_one(self, exchange):
@@ -246,8 +246,8 @@ class Leaver(Generated):
     def __init__(self, owner):
         self.leaves_after = random.choice((0, 1, 2, 10, 100, NEVER))
         self.leaves_s = time.monotonic() + random.choice((0.0, random.uniform(0, 0.05), random.expovariate(3)))
-        super().__init__(1500, stream=random.random() < 0.7, chat=random.random() < 0.5, prompt_tokens=random.randint(1, 300),
-                         choices=random.choice((1, 1, 3)), owner=owner)
+        super().__init__(1500, stream=random.random() < 0.7, chat=random.random() < owner.chat_share,
+                         prompt_tokens=random.randint(1, 300), choices=random.choice((1, 1, 3)), owner=owner)
 
     def leaves(self):
         return self.stream and self.events >= self.leaves_after
@@ -256,8 +256,8 @@ class Leaver(Generated):
 class Leaving:
     """So many clients, one after the other on each connection."""
 
-    def __init__(self, count):
-        self.left = count
+    def __init__(self, count, chat_share):
+        self.left, self.chat_share = count, chat_share
         self.outcomes, self.faults, self.examples = Counter(), Counter(), []
 
     def following(self):
