@@ -86,11 +86,24 @@ Result<RequestId> Engine::submit(Request request, std::shared_ptr<RequestSink> s
 }
 
 void Engine::cancel(RequestId request) {
+  Message unseen{Message::Kind::kCancel};  // outlives the lock, under which no sink should end
   {
     const std::lock_guard lock(mutex_);
-    messages_.push_back({Message::Kind::kCancel, request});
+    const auto it = std::find_if(messages_.begin(), messages_.end(), [&](const Message& message) {
+      return message.kind == Message::Kind::kSubmit && message.request == request;
+    });
+    if (it == messages_.end()) {
+      messages_.push_back({Message::Kind::kCancel, request});
+    } else {
+      // It leaves its place to others at once: a step may be long.
+      unseen = std::move(*it);
+      messages_.erase(it);
+      --queued_;
+      queued_tokens_ -= static_cast<int64_t>(unseen.content->prompt.size());
+    }
   }
   arrived_.notify_one();
+  idle_.notify_all();
 }
 
 void Engine::finish(RequestId request, int32_t choice) {

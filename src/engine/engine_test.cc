@@ -171,6 +171,31 @@ TEST(Engine, TooManyRequestsAreRefusedAtOnce) {
   for (const auto& sink : accepted) EXPECT_TRUE(sink->wait());
 }
 
+// Whoever comes and goes during a step keeps nobody else out.
+TEST(Engine, ThoseThatLeftDoNotWait) {
+  Gate gate;
+  auto runner = std::make_unique<FakeRunner>(limits());
+  runner->on_submit = [&](const StepBatch&) { return gate.pass(); };
+  Engine engine(std::move(runner), {.queue_requests_max = 4, .queue_tokens_max = 1000});
+  const uint32_t seed = std::random_device{}();
+  SCOPED_TRACE(seed);
+  std::mt19937 random(seed);
+  const auto first = std::make_shared<Collector>(), last = std::make_shared<Collector>();
+  ASSERT_TRUE(engine.submit(random_request(random), first).has_value());
+  while (engine.stats().step_us == 0) std::this_thread::yield();
+  for (int i = 0; i < 100; ++i) {
+    const auto id = engine.submit(random_request(random), std::make_shared<Collector>());
+    ASSERT_TRUE(id.has_value()) << i << ": " << id.error().text;
+    engine.cancel(*id);
+  }
+  EXPECT_EQ(engine.stats().queued, 0);
+  EXPECT_TRUE(engine.submit(random_request(random), last).has_value());
+  gate.open();
+  EXPECT_TRUE(first->wait());
+  EXPECT_TRUE(last->wait());
+  EXPECT_TRUE(engine.wait_idle(60'000'000));
+}
+
 // lifecycle.failure
 TEST(Engine, AFailureIsToldToEverybody) {
   auto runner = std::make_unique<FakeRunner>(limits());

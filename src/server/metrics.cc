@@ -10,11 +10,10 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <map>
 #include <mutex>
 #include <vector>
-
-#include "base/file.h"
 
 namespace bolide::server {
 namespace {
@@ -98,10 +97,10 @@ class Families {
 };
 
 double resident_bytes() {
-  const auto text = read_file("/proc/self/statm", 4096);
-  const size_t space = text ? text->find(' ') : std::string::npos;
-  if (space == std::string::npos) return 0;
-  return std::strtod(text->c_str() + space, nullptr) * static_cast<double>(::sysconf(_SC_PAGESIZE));
+  std::ifstream file("/proc/self/statm");  // whose size is said to be 0, which read_file would believe
+  double pages = 0, resident_pages = 0;
+  file >> pages >> resident_pages;
+  return resident_pages * static_cast<double>(::sysconf(_SC_PAGESIZE));
 }
 
 double cpu_seconds() {
