@@ -16,6 +16,7 @@ struct Outcome {
 
 void add_run(const Command& app, Outcome& outcome);
 void add_serve(const Command& app, Outcome& outcome, const Version& version);
+void add_batch(const Command& app, Outcome& outcome, const Version& version);
 void add_build(const Command& app, Outcome& outcome);
 void add_inspect(const Command& app, Outcome& outcome);
 void add_bench(const Command& app, Outcome& outcome, const Version& version);

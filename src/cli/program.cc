@@ -147,6 +147,7 @@ int run_program(int argc, char** argv, const Version& version) {
   const Command program(app);
   add_run(program, outcome);
   add_serve(program, outcome, version);
+  add_batch(program, outcome, version);
   add_build(program, outcome);
   add_inspect(program, outcome);
   add_bench(program, outcome, version);

@@ -1,18 +1,17 @@
 // bolide serve: models behind HTTP.
 #include <fmt/format.h>
-#include <semaphore.h>
 #include <signal.h>
 #include <sys/resource.h>
 
 #include <atomic>
 #include <chrono>
 #include <cstdio>
-#include <random>
 
 #include "base/file.h"
 #include "base/log.h"
 #include "base/utf8.h"
 #include "cli/cli.h"
+#include "cli/engine_flags.h"
 #include "cli/flags.h"
 #include "cli/served_models.h"
 #include "cli/signals.h"
@@ -35,25 +34,19 @@ Clients of OpenAI's API take http://127.0.0.1:8000/v1 as their base URL. The fir
 requests end, the second ends at once.)";
 
 struct ServeFlags {
-  ModelConfigFlags model;
-  std::vector<std::string> models;
+  EngineFlags engine;
   std::string host = "127.0.0.1";
   int32_t port = 8000;
-  int32_t max_sequences = 0;
-  int64_t cache_tokens = 0;
-  int32_t tokens_per_step = 0;
-  bool no_prefix_cache = false;
   double target_itl_ms = 0;
   int32_t queue_requests = 1024;
   int64_t queue_tokens = 1 << 22;
   double request_seconds = 600;
-  double drain_seconds = 30;
   std::string api_key_file;
   bool no_auth = false;
   std::string tls_cert, tls_key;
   int32_t http_threads = 2;
   int64_t body_bytes = 16 << 20;
-  std::string template_file, metrics_compat;
+  std::string metrics_compat;
 };
 
 constexpr Option<ServeFlags> kServeOptions[] = {
@@ -77,24 +70,11 @@ constexpr Option<ServeFlags> kServeOptions[] = {
     {"body_bytes", &ServeFlags::body_bytes, {.unit = "bytes", .min = 1024, .max = 1 << 30}, "a request's body at most"},
 };
 
-constexpr Option<ServeFlags> kEngineOptions[] = {
-    {"max_sequences",
-     &ServeFlags::max_sequences,
-     {.min = 0, .max = 4096},
-     "answers that are made at once; more wait; 0: 32, on GPUs 256"},
-    {"cache_tokens",
-     &ServeFlags::cache_tokens,
-     {.unit = "tokens", .min = 0},
-     "that all prompts and answers at once may have; 0: eight times the context"},
-    {"tokens_per_step",
-     &ServeFlags::tokens_per_step,
-     {.unit = "tokens", .min = 0, .max = 1 << 20},
-     "of prompts and answers in one step at most; 0: 512, on GPUs 8192"},
+constexpr Option<ServeFlags> kWaitingOptions[] = {
     {"target_itl_ms",
      &ServeFlags::target_itl_ms,
      {.unit = "ms", .min = 0},
      "time between two tokens of an answer that prompts of others should not stretch; 0: as it comes"},
-    {"no_prefix_cache", &ServeFlags::no_prefix_cache, {}, "compute every prompt from its beginning"},
     {"queue_requests",
      &ServeFlags::queue_requests,
      {.min = 1, .max = 1 << 20},
@@ -104,30 +84,7 @@ constexpr Option<ServeFlags> kEngineOptions[] = {
      &ServeFlags::request_seconds,
      {.unit = "s", .min = 0.1, .max = 1e6},
      "from a request to the end of its answer at most"},
-    {"drain_seconds",
-     &ServeFlags::drain_seconds,
-     {.unit = "s", .min = 0, .max = 1e6},
-     "that running requests get to end after SIGTERM"},
 };
-
-sem_t g_stop;
-std::atomic<int> g_stops{0};
-
-// The first signal lets requests end, the second ends the program.
-void on_stop(int signal) {
-  if (g_stops.fetch_add(1) > 0) end_by_signal(signal);
-  ::sem_post(&g_stop);
-}
-
-void catch_stops() {
-  ::sem_init(&g_stop, 0, 0);
-  struct sigaction action{};
-  action.sa_handler = on_stop;
-  action.sa_flags = SA_RESTART;
-  for (const int signal : {SIGINT, SIGTERM})
-    if (!is_ignored(signal)) ::sigaction(signal, &action, nullptr);
-  ::signal(SIGPIPE, SIG_IGN);  // a client that is gone is an error of that write
-}
 
 // A connection is a descriptor: as many as the system lets this process have.
 void allow_connections() {
@@ -138,13 +95,6 @@ void allow_connections() {
 }
 
 bool is_loopback(const std::string& host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
-
-constexpr int32_t kCacheContexts = 8;  // that the cache has room for, unless a flag says otherwise
-
-uint64_t random_number() {
-  std::random_device device;
-  return uint64_t{device()} << 32 | device();
-}
 
 // Flags that cannot all be meant, and those that would leave the server open by mistake.
 Result<> check_combination(const ServeFlags& flags) {
@@ -160,20 +110,10 @@ Result<> check_combination(const ServeFlags& flags) {
 }
 
 Result<ServedModelOptions> model_options(const ServeFlags& flags, uint64_t secret) {
-  ServedModelOptions options;
-  BOLIDE_TRY(options.model, to_model_options(flags.model));
-  const bool gpu = options.model.device != DeviceKind::kCpu;
-  options.model.sequences = flags.max_sequences > 0 ? flags.max_sequences : gpu ? 256 : 32;
-  options.model.tokens_per_step = flags.tokens_per_step;
-  options.model.cache_tokens = flags.cache_tokens;
-  options.model.cache_contexts = kCacheContexts;
-  options.engine.prefix_cache = !flags.no_prefix_cache;
-  options.engine.secret = secret;
+  BOLIDE_TRY(ServedModelOptions options, to_served_options(flags.engine, secret));
   options.engine.itl_target_us = flags.target_itl_ms * 1000;
   options.engine.queue_requests_max = flags.queue_requests;
   options.engine.queue_tokens_max = flags.queue_tokens;
-  options.template_file = flags.template_file;
-  options.drain_us = static_cast<int64_t>(flags.drain_seconds * 1e6);
   return options;
 }
 
@@ -205,10 +145,10 @@ void print_start(const ServeFlags& flags, const ServedModels& models, uint16_t p
 
 // Requests that run end, new ones are refused; what is not over in time is cut off.
 void drain(const ServeFlags& flags, server::Api& api, ServedModels& models, server::HttpServer& http) {
-  tell(fmt::format("ending: running requests have {} s; the next signal ends at once", flags.drain_seconds));
+  tell(fmt::format("ending: running requests have {} s; the next signal ends at once", flags.engine.drain_seconds));
   api.set_draining();
   models.drain();
-  if (!models.wait_idle(static_cast<int64_t>(flags.drain_seconds * 1e6)))
+  if (!models.wait_idle(static_cast<int64_t>(flags.engine.drain_seconds * 1e6)))
     tell("requests that did not end in time are cut off");
   models.stop();
   http.drain();
@@ -227,7 +167,7 @@ Result<> serve(const ServeFlags& flags, const Version& version) {
   BOLIDE_TRY(auto metrics, server::Metrics::make(flags.metrics_compat));
   BOLIDE_TRY(const ServedModelOptions options, model_options(flags, secret));
   ServedModels models(options);
-  for (const std::string& model : flags.models) BOLIDE_TRY(models.add(model));
+  for (const std::string& model : flags.engine.models) BOLIDE_TRY(models.add(model));
 
   server::ApiOptions api_options;
   api_options.version = version.number;
@@ -254,10 +194,10 @@ Result<> serve(const ServeFlags& flags, const Version& version) {
                        http_options, [&api](const auto& exchange) { api.handle(exchange); }, server::Api::error_body));
   listening = http.get();
   catch_stops();
+  ::signal(SIGPIPE, SIG_IGN);  // a client that is gone is an error of that write
   allow_connections();
   print_start(flags, models, http->port());
-  while (::sem_wait(&g_stop) != 0) {
-  }
+  wait_for_stop();
   drain(flags, api, models, *http);
   return {};
 }
@@ -268,17 +208,10 @@ void add_serve(const Command& app, Outcome& outcome, const Version& version) {
   const Command command = app.add_command("serve", "Answer requests over HTTP, as OpenAI's API does");
   auto flags = std::make_shared<ServeFlags>();
   command.footer(kFooter);
-  command
-      .add_option("model", flags->models,
-                  "[NAME=]MODEL: a GGUF file, a Hugging Face folder, an engine or synth:NAME, and the name that "
-                  "requests call it by (without: that of the file)")
-      .required();
+  add_model_arguments(command, flags->engine);
   command.add_options(bind_options(*flags, kServeOptions), "Server");
-  command.add_options(bind_options(*flags, kEngineOptions), "Engine");
-  command.add_option("--template,--template-file", flags->template_file, "Jinja file to use as the chat template")
-      .take_last();
-  const auto model = bind_options(flags->model, kModelOptions);
-  command.add_options(model, "Model");
+  command.add_options(bind_options(*flags, kWaitingOptions), "Engine");
+  add_engine_flags(command, flags->engine);
   command.callback([flags, &outcome, &version] {
     if (const auto done = serve(*flags, version); !done) outcome.code = report(done.error());
   });

@@ -1,8 +1,10 @@
 #include "cli/signals.h"
 
+#include <semaphore.h>
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstring>
 
 #include "base/file.h"
@@ -45,6 +47,15 @@ void on_bus_error(int signal, siginfo_t* info, void*) {
   ::_exit(1);
 }
 
+sem_t g_stop;
+std::atomic<int> g_stop_signal{0};
+
+void on_stop(int signal) {
+  int none = 0;
+  if (!g_stop_signal.compare_exchange_strong(none, signal)) end_by_signal(signal);
+  ::sem_post(&g_stop);
+}
+
 }  // namespace
 
 void end_by_signal(int signal) {
@@ -63,6 +74,22 @@ void end_by_signal(int signal) {
 bool is_ignored(int signal) {
   struct sigaction action{};
   return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+void catch_stops() {
+  ::sem_init(&g_stop, 0, 0);
+  struct sigaction action{};
+  action.sa_handler = on_stop;
+  action.sa_flags = SA_RESTART;
+  for (const int signal : {SIGINT, SIGTERM})
+    if (!is_ignored(signal)) ::sigaction(signal, &action, nullptr);
+}
+
+int stop_signal() { return g_stop_signal; }
+
+void wait_for_stop() {
+  while (::sem_wait(&g_stop) != 0) {
+  }
 }
 
 void handle_signals() {

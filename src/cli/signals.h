@@ -10,6 +10,13 @@ void handle_signals();
 // code 128 + signal there). Async-signal-safe.
 [[noreturn]] void end_by_signal(int signal);
 
+// From now on the first SIGINT or SIGTERM is only remembered, by programs that end what they have begun; the second
+// ends the program.
+void catch_stops();
+// The signal that was remembered; 0: none so far.
+int stop_signal();
+void wait_for_stop();
+
 // True if whoever started the program wants this signal ignored (nohup, a job in the background).
 bool is_ignored(int signal);
 

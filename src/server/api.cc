@@ -14,8 +14,6 @@
 namespace bolide::server {
 namespace {
 
-// Bodies beyond this are worked on aside: below, tokenising takes less than a few milliseconds.
-constexpr size_t kLongBody = 64 * 1024;
 constexpr int32_t kCompletionTokens = 16;  // OpenAI's default
 
 std::string json(std::string_view text) {
@@ -158,7 +156,7 @@ void Api::with_body(const Shared& exchange, void (Api::*handler)(const Shared&))
                                             fmt::format("the body has {} bytes, at most {}", request.body.size(),
                                                         options_.body_bytes_max),
                                             "body_too_large"));
-  if (request.body.size() <= kLongBody) return (this->*handler)(exchange);
+  if (request.body.size() <= options_.long_body_bytes) return (this->*handler)(exchange);
   if (!text_.add([this, exchange, handler] { (this->*handler)(exchange); }))
     refuse(exchange, error_response(error(Code::kOverloaded, "too many long requests wait")));
 }

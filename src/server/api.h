@@ -24,6 +24,7 @@ struct ApiOptions {
   int64_t request_us_max = 600'000'000;  // from the request to the end of its answers
   uint64_t secret = 0;                   // seeds of requests without one; nobody outside the process knows it
   int text_threads = 1;                  // for what takes long to tokenise
+  size_t long_body_bytes = 64 * 1024;    // that is bodies beyond this: below it is less than a few milliseconds
 };
 
 class Api {

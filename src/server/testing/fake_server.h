@@ -127,6 +127,7 @@ class FakeServer {
   HttpServer& http() { return *http_; }
   Api& api() { return *api_; }
   const ServedModel& model() const { return *registry_.model; }
+  const ModelRegistry& models() const { return registry_; }
 
   // The ids that the engine gives for this prompt.
   std::vector<int32_t> expected_ids(std::vector<int32_t> prompt, int32_t tokens_max, int32_t choice = 0) const {

@@ -1,0 +1,68 @@
+#include "cli/engine_flags.h"
+
+#include <random>
+
+namespace bolide::cli {
+namespace {
+
+constexpr int32_t kCacheContexts = 8;  // that the cache has room for, unless a flag says otherwise
+
+constexpr Option<EngineFlags> kEngineOptions[] = {
+    {"max_sequences",
+     &EngineFlags::max_sequences,
+     {.min = 0, .max = 4096},
+     "answers that are made at once; more wait; 0: 32, on GPUs 256"},
+    {"cache_tokens",
+     &EngineFlags::cache_tokens,
+     {.unit = "tokens", .min = 0},
+     "that all prompts and answers at once may have; 0: eight times the context"},
+    {"tokens_per_step",
+     &EngineFlags::tokens_per_step,
+     {.unit = "tokens", .min = 0, .max = 1 << 20},
+     "of prompts and answers in one step at most; 0: 512, on GPUs 8192"},
+    {"no_prefix_cache", &EngineFlags::no_prefix_cache, {}, "compute every prompt from its beginning"},
+    {"drain_seconds",
+     &EngineFlags::drain_seconds,
+     {.unit = "s", .min = 0, .max = 1e6},
+     "that running requests get to end after SIGTERM"},
+};
+
+}  // namespace
+
+void add_model_arguments(const Command& command, EngineFlags& flags) {
+  command
+      .add_option("model", flags.models,
+                  "[NAME=]MODEL: a GGUF file, a Hugging Face folder, an engine or synth:NAME, and the name that "
+                  "requests call it by (without: that of the file)")
+      .required();
+}
+
+void add_engine_flags(const Command& command, EngineFlags& flags) {
+  command.add_options(bind_options(flags, kEngineOptions), "Engine");
+  command.add_option("--template,--template-file", flags.template_file, "Jinja file to use as the chat template")
+      .take_last();
+  const auto model = bind_options(flags.model, kModelOptions);
+  command.add_options(model, "Model");
+}
+
+Result<ServedModelOptions> to_served_options(const EngineFlags& flags, uint64_t secret) {
+  ServedModelOptions options;
+  BOLIDE_TRY(options.model, to_model_options(flags.model));
+  const bool gpu = options.model.device != DeviceKind::kCpu;
+  options.model.sequences = flags.max_sequences > 0 ? flags.max_sequences : gpu ? 256 : 32;
+  options.model.tokens_per_step = flags.tokens_per_step;
+  options.model.cache_tokens = flags.cache_tokens;
+  options.model.cache_contexts = kCacheContexts;
+  options.engine.prefix_cache = !flags.no_prefix_cache;
+  options.engine.secret = secret;
+  options.template_file = flags.template_file;
+  options.drain_us = static_cast<int64_t>(flags.drain_seconds * 1e6);
+  return options;
+}
+
+uint64_t random_number() {
+  std::random_device device;
+  return uint64_t{device()} << 32 | device();
+}
+
+}  // namespace bolide::cli

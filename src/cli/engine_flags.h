@@ -1,0 +1,34 @@
+// What commands that answer many requests at once share: which models, how their engines run, the chat template.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "app/model_flags.h"
+#include "cli/command.h"
+#include "cli/served_models.h"
+
+namespace bolide::cli {
+
+struct EngineFlags {
+  std::vector<std::string> models;  // [NAME=]MODEL
+  ModelConfigFlags model;
+  int32_t max_sequences = 0;
+  int64_t cache_tokens = 0;
+  int32_t tokens_per_step = 0;
+  bool no_prefix_cache = false;
+  double drain_seconds = 30;
+  std::string template_file;
+};
+
+// `flags` must live as long as the parser.
+void add_model_arguments(const Command& command, EngineFlags& flags);
+void add_engine_flags(const Command& command, EngineFlags& flags);
+
+// `secret`: of EngineOptions. Errors name the flag.
+Result<ServedModelOptions> to_served_options(const EngineFlags& flags, uint64_t secret);
+
+// That nobody can guess.
+uint64_t random_number();
+
+}  // namespace bolide::cli
