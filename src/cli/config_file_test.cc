@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "cli/cli.h"
+#include "formats/test_files.h"
+
 namespace bolide::cli {
 namespace {
 
@@ -82,6 +85,44 @@ TEST(ConfigFile, WhatItWritesItReads) {
   EXPECT_EQ(again.drain_seconds, config.drain_seconds);
   EXPECT_EQ(again.no_auth, config.no_auth);
   EXPECT_EQ(again.host, config.host);
+}
+
+struct Said {
+  int code;
+  std::string out, err;
+};
+Said serve(std::vector<std::string> words) {
+  words.insert(words.begin(), {"bolide", "serve"});
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  ::testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStderr();
+  const int code = run_program(static_cast<int>(argv.size()), argv.data(), Version{});
+  Said said{code, ::testing::internal::GetCapturedStdout(), {}};
+  said.err = ::testing::internal::GetCapturedStderr();
+  return said;
+}
+
+TEST(ConfigFile, OfTheServer) {
+  const test::TemporaryFolder folder;
+  const std::string path =
+      folder.write("serve.yaml", "models: {a: x.gguf}\nport: 9000\nthreads: 3\ntemplate-file: t.jinja\n");
+  const Said said = serve({"--config", path, "--port", "9001", "--print-config"});
+  EXPECT_EQ(said.code, 0) << said.err;
+  for (const char* line : {"  - \"a=x.gguf\"\n", "\nport: 9001\n", "\nthreads: 3\n", "\ntemplate-file: \"t.jinja\"\n",
+                           "\nhost: \"127.0.0.1\"\n", "\nmax-sequences: 0\n"})
+    EXPECT_NE(said.out.find(line), std::string::npos) << line << said.out;
+  // What it prints it reads.
+  const std::string again = folder.write("again.yaml", said.out);
+  EXPECT_EQ(serve({"--config", again, "--print-config"}).out, said.out);
+
+  EXPECT_NE(serve({"other.gguf", "--config", path, "--print-config"}).out.find("models:\n  - \"other.gguf\"\n\n"),
+            std::string::npos);
+  EXPECT_NE(serve({}).err.find("there is no model"), std::string::npos);
+  EXPECT_NE(serve({"--config", "/no/such/file"}).err.find("/no/such/file"), std::string::npos);
+  const std::string wrong = folder.write("wrong.yaml", "models: a\nprot: 1\n");
+  EXPECT_NE(serve({"--config", wrong}).err.find("line 2: there is no option prot, did you mean port?"),
+            std::string::npos);
 }
 
 }  // namespace
