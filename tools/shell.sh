@@ -72,7 +72,8 @@ module:CLI11 libcli11-dev
 module:libedit libedit-dev
 file:/usr/include/boost/beast.hpp libboost-dev
 module:libssl libssl-dev
-module:prometheus-cpp-core prometheus-cpp-dev" ;;
+module:prometheus-cpp-core prometheus-cpp-dev
+module:yaml-cpp libyaml-cpp-dev" ;;
     model) echo "command:python3 python3
 pip:pip python3-pip
 file:/etc/ssl/certs/ca-certificates.crt ca-certificates" ;;

@@ -61,7 +61,7 @@ inline constexpr Option<ModelConfigFlags> kModelOptions[] = {
      &ModelConfigFlags::block_tokens,
      {.unit = "tokens", .min = 0, .max = 1 << 24},
      "tokens in a block of the KV cache; 0: 16, on GPUs 64"},
-    {"config", &ModelConfigFlags::config, {}, "read this file in place of the folder's config.json"},
+    {"model_config", &ModelConfigFlags::config, {}, "read this file in place of the folder's config.json"},
     {"memory_limit",
      &ModelConfigFlags::memory_limit,
      {.unit = "bytes", .min = 0},

@@ -214,7 +214,7 @@ void add_batch(const Command& app, Outcome& outcome, const Version& version) {
   command.footer(kFooter);
   command.add_option("file", flags->file, "requests: a JSON object a line, with custom_id, method, url and body")
       .required();
-  add_model_arguments(command, flags->engine);
+  add_model_arguments(command, flags->engine).required();
   command.add_option("-o,--output", flags->output, "answers: written line by line, and read when the batch goes on")
       .required()
       .take_last();

@@ -7,6 +7,8 @@ namespace {
 
 constexpr int32_t kCacheContexts = 8;  // that the cache has room for, unless a flag says otherwise
 
+constexpr const char* kTemplateHelp = "Jinja file to use as the chat template";
+
 constexpr Option<EngineFlags> kEngineOptions[] = {
     {"max_sequences",
      &EngineFlags::max_sequences,
@@ -29,20 +31,23 @@ constexpr Option<EngineFlags> kEngineOptions[] = {
 
 }  // namespace
 
-void add_model_arguments(const Command& command, EngineFlags& flags) {
-  command
-      .add_option("model", flags.models,
-                  "[NAME=]MODEL: a GGUF file, a Hugging Face folder, an engine or synth:NAME, and the name that "
-                  "requests call it by (without: that of the file)")
-      .required();
+Argument add_model_arguments(const Command& command, EngineFlags& flags) {
+  return command.add_option("model", flags.models,
+                            "[NAME=]MODEL: a GGUF file, a Hugging Face folder, an engine or synth:NAME, and the name "
+                            "that requests call it by (without: that of the file)");
 }
 
 void add_engine_flags(const Command& command, EngineFlags& flags) {
   command.add_options(bind_options(flags, kEngineOptions), "Engine");
-  command.add_option("--template,--template-file", flags.template_file, "Jinja file to use as the chat template")
-      .take_last();
+  command.add_option("--template,--template-file", flags.template_file, kTemplateHelp).take_last();
   const auto model = bind_options(flags.model, kModelOptions);
   command.add_options(model, "Model");
+}
+
+std::vector<OptionGroup> engine_option_groups(EngineFlags& flags) {
+  std::vector<BoundOption> engine = bind_options(flags, kEngineOptions);
+  engine.push_back({"template_file", {}, kTemplateHelp, &flags.template_file});
+  return {{"Engine", std::move(engine)}, {"Model", bind_options(flags.model, kModelOptions)}};
 }
 
 Result<ServedModelOptions> to_served_options(const EngineFlags& flags, uint64_t secret) {

@@ -6,6 +6,7 @@
 
 #include "app/model_flags.h"
 #include "cli/command.h"
+#include "cli/config_file.h"
 #include "cli/served_models.h"
 
 namespace bolide::cli {
@@ -22,8 +23,10 @@ struct EngineFlags {
 };
 
 // `flags` must live as long as the parser.
-void add_model_arguments(const Command& command, EngineFlags& flags);
+Argument add_model_arguments(const Command& command, EngineFlags& flags);
 void add_engine_flags(const Command& command, EngineFlags& flags);
+// The same as rows that a configuration file can have.
+std::vector<OptionGroup> engine_option_groups(EngineFlags& flags);
 
 // `secret`: of EngineOptions. Errors name the flag.
 Result<ServedModelOptions> to_served_options(const EngineFlags& flags, uint64_t secret);

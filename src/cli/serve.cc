@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/utf8.h"
 #include "cli/cli.h"
+#include "cli/config_file.h"
 #include "cli/engine_flags.h"
 #include "cli/flags.h"
 #include "cli/served_models.h"
@@ -28,6 +29,7 @@ constexpr const char* kFooter = R"(Examples:
   bolide serve model.gguf                            on http://127.0.0.1:8000, for programs of this machine
   bolide serve small=model.gguf big=./Qwen2.5-7B-Instruct --port 9000
   bolide serve model.gguf --host 0.0.0.0 --api-key-file keys.txt --tls-cert cert.pem --tls-key key.pem
+  bolide serve model.gguf --print-config > serve.yaml; bolide serve --config serve.yaml
   curl http://127.0.0.1:8000/v1/chat/completions --json \
     '{"messages": [{"role": "user", "content": "Why is the sky blue?"}], "stream": true}'
 Clients of OpenAI's API take http://127.0.0.1:8000/v1 as their base URL. The first Ctrl-C or SIGTERM lets running
@@ -47,6 +49,8 @@ struct ServeFlags {
   int32_t http_threads = 2;
   int64_t body_bytes = 16 << 20;
   std::string metrics_compat;
+  std::string config_file;
+  bool print_config = false;
 };
 
 constexpr Option<ServeFlags> kServeOptions[] = {
@@ -85,6 +89,27 @@ constexpr Option<ServeFlags> kWaitingOptions[] = {
      {.unit = "s", .min = 0.1, .max = 1e6},
      "from a request to the end of its answer at most"},
 };
+
+// What a configuration file can say. `flags` must outlive it.
+std::vector<OptionGroup> option_groups(ServeFlags& flags) {
+  std::vector<OptionGroup> groups{{"Server", bind_options(flags, kServeOptions)},
+                                  {"Engine", bind_options(flags, kWaitingOptions)}};
+  for (OptionGroup& group : engine_option_groups(flags.engine)) groups.push_back(std::move(group));
+  return groups;
+}
+
+// The command line's flags, and what its configuration file says of the others.
+Result<ServeFlags> with_config(ServeFlags flags, const Command& command) {
+  if (!flags.config_file.empty()) {
+    BOLIDE_TRY(const ConfigFile file, read_config(flags.config_file));
+    std::vector<BoundOption> options;
+    for (const OptionGroup& group : option_groups(flags))
+      options.insert(options.end(), group.options.begin(), group.options.end());
+    BOLIDE_TRY(apply_config(file, options, [&](std::string_view name) { return command.given(name); }));
+    if (flags.engine.models.empty()) flags.engine.models = file.models;
+  }
+  return flags;
+}
 
 // A connection is a descriptor: as many as the system lets this process have.
 void allow_connections() {
@@ -209,11 +234,26 @@ void add_serve(const Command& app, Outcome& outcome, const Version& version) {
   auto flags = std::make_shared<ServeFlags>();
   command.footer(kFooter);
   add_model_arguments(command, flags->engine);
+  command
+      .add_option("--config", flags->config_file,
+                  "YAML file of these options, by their names without dashes in front; flags go before it")
+      .type_name("FILE");
+  command.add_flag("--print-config", flags->print_config, "print such a file with what is in force, and end");
   command.add_options(bind_options(*flags, kServeOptions), "Server");
   command.add_options(bind_options(*flags, kWaitingOptions), "Engine");
   add_engine_flags(command, flags->engine);
-  command.callback([flags, &outcome, &version] {
-    if (const auto done = serve(*flags, version); !done) outcome.code = report(done.error());
+  command.callback([flags, command, &outcome, &version] {
+    const auto done = [&]() -> Result<> {
+      BOLIDE_TRY(ServeFlags all, with_config(*flags, command));
+      if (all.print_config) {
+        fmt::print("{}", config_text(option_groups(all), all.engine.models));
+        return {};
+      }
+      if (all.engine.models.empty())
+        return error(Code::kInvalid, "there is no model: give one, or --config FILE with \"models\"");
+      return serve(all, version);
+    }();
+    if (!done) outcome.code = report(done.error());
   });
 }
 

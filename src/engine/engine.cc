@@ -173,6 +173,7 @@ void Engine::apply(Message& message) {
       if (failed_) {
         message.sink->on_failure(error(Code::kUnavailable, "the engine has failed"));
       } else if (auto added = scheduler_.add(message.content); added) {
+        timelines_.accepted(*message.content, now_us());
         sinks_.emplace(message.request, std::move(message.sink));
       } else {
         message.sink->on_failure(added.error());
@@ -180,10 +181,10 @@ void Engine::apply(Message& message) {
       break;
     case Message::Kind::kCancel:
       scheduler_.cancel(message.request);
-      sinks_.erase(message.request);
+      forget(message.request);
       break;
     case Message::Kind::kFinish:
-      if (scheduler_.finish(message.request, message.choice)) sinks_.erase(message.request);
+      if (scheduler_.finish(message.request, message.choice)) forget(message.request);
       break;
   }
 }
@@ -223,9 +224,11 @@ Result<> Engine::commit_oldest() {
   BOLIDE_TRY(const StepResult result, runner_->wait());
   const Underway oldest = std::move(underway_.front());
   underway_.erase(underway_.begin());
-  scheduler_.commit(oldest.batch, result.ids, result.logprobs, &progress_, result.tops);
   const int64_t now = now_us();
-  const int64_t took = now - std::max(completed_us_, oldest.started_us);
+  const int64_t began = std::max(completed_us_, oldest.started_us);
+  timelines_.step(oldest.batch, began, now);
+  scheduler_.commit(oldest.batch, result.ids, result.logprobs, &progress_, result.tops);
+  const int64_t took = now - began;
   completed_us_ = now;
   step_time_.learn(oldest.batch.tokens, oldest.batch.context, static_cast<double>(took));
   last_context_ = oldest.batch.context;
@@ -240,7 +243,13 @@ void Engine::deliver(const Progress& progress) {
   if (it == sinks_.end()) return;
   counted_.drawn += progress.token >= 0 ? 1 : 0;
   it->second->on_progress(progress);
-  if (progress.request_over) sinks_.erase(it);
+  if (progress.request_over) forget(progress.request);
+}
+
+// Its sink hears no more.
+void Engine::forget(RequestId request) {
+  sinks_.erase(request);
+  timelines_.over(request, now_us());
 }
 
 void Engine::publish_stats() {
@@ -271,7 +280,10 @@ void Engine::fail(const Error& why) {
     queued_ = 0;
     queued_tokens_ = 0;
   }
-  for (auto& [id, sink] : sinks_) sink->on_failure(why);
+  for (auto& [id, sink] : sinks_) {
+    sink->on_failure(why);
+    timelines_.over(id, now_us());
+  }
   sinks_.clear();
   for (const Message& message : messages)
     if (message.kind == Message::Kind::kSubmit) message.sink->on_failure(why);

@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -15,6 +16,7 @@
 
 #include "engine/model_runner.h"
 #include "engine/step_time.h"
+#include "engine/timeline.h"
 
 namespace bolide {
 
@@ -65,6 +67,8 @@ class EngineClient {
   // The caller wants no more of one answer; its sink hears of the others.
   virtual void finish(RequestId request, int32_t choice) = 0;
   virtual EngineStats stats() const = 0;
+  // None: there is no such request, or it is over for long.
+  virtual std::optional<Timeline> timeline(RequestId request) const = 0;
 };
 
 class Engine final : public EngineClient {
@@ -78,6 +82,7 @@ class Engine final : public EngineClient {
   void cancel(RequestId request) override;
   void finish(RequestId request, int32_t choice) override;
   EngineStats stats() const override;
+  std::optional<Timeline> timeline(RequestId request) const override { return timelines_.find(request); }
 
   // Refuses new requests from now on; what was accepted is answered.
   void drain();
@@ -106,6 +111,7 @@ class Engine final : public EngineClient {
   Result<> advance();
   Result<> commit_oldest();
   void deliver(const Progress& progress);
+  void forget(RequestId request);
   void fail(const Error& error);
   int32_t budget() const;
   void publish_stats();
@@ -117,6 +123,7 @@ class Engine final : public EngineClient {
   std::vector<Underway> underway_;
   std::vector<Progress> progress_;
   std::unordered_map<RequestId, std::shared_ptr<RequestSink>> sinks_;
+  TimelineBook timelines_;
   int64_t completed_us_ = 0, last_context_ = 0;  // of the step committed last
   EngineStats counted_;
   bool failed_ = false;
