@@ -4,11 +4,13 @@
 #include <signal.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <random>
 
+#include "app/network.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/utf8.h"
@@ -29,8 +31,10 @@ constexpr const char* kFooter = R"(Examples:
   bolide serve model.gguf                            on http://127.0.0.1:8000, for programs of this machine
   bolide serve small=model.gguf big=./Qwen2.5-7B-Instruct --port 9000
   bolide serve model.gguf --host 0.0.0.0 --api-key-file keys.txt --tls-cert cert.pem --tls-key key.pem
+  bolide serve resnet50.onnx chat=model.gguf         ONNX models too, by KServe's protocol
   curl http://127.0.0.1:8000/v1/chat/completions --json \
     '{"messages": [{"role": "user", "content": "Why is the sky blue?"}], "stream": true}'
+  curl http://127.0.0.1:8000/v2/models/resnet50      what an ONNX model takes and gives; /infer runs it
 Clients of OpenAI's API take http://127.0.0.1:8000/v1 as their base URL. The first Ctrl-C or SIGTERM lets running
 requests end, the second ends at once.)";
 
@@ -43,6 +47,7 @@ struct ServeFlags {
   int64_t cache_tokens = 0;
   int32_t tokens_per_step = 0;
   bool no_prefix_cache = false;
+  int32_t onnx_sessions = 1;
   double target_itl_ms = 0;
   int32_t queue_requests = 1024;
   int64_t queue_tokens = 1 << 22;
@@ -50,6 +55,7 @@ struct ServeFlags {
   double drain_seconds = 30;
   std::string api_key_file;
   bool no_auth = false;
+  bool no_model_control = false;
   std::string tls_cert, tls_key;
   int32_t http_threads = 2;
   int64_t body_bytes = 16 << 20;
@@ -67,6 +73,7 @@ constexpr Option<ServeFlags> kServeOptions[] = {
      {},
      "file of keys that clients must send, a line each: NAME KEY [concurrent=N] [requests-per-minute=N]"},
     {"no_auth", &ServeFlags::no_auth, {}, "listen beyond this machine although there are no keys"},
+    {"no_model_control", &ServeFlags::no_model_control, {}, "requests cannot load and unload models"},
     {"tls_cert", &ServeFlags::tls_cert, {}, "certificate chain (PEM): the server speaks HTTPS"},
     {"tls_key", &ServeFlags::tls_key, {}, "the certificate's private key (PEM)"},
     {"metrics_compat",
@@ -95,6 +102,10 @@ constexpr Option<ServeFlags> kEngineOptions[] = {
      {.unit = "ms", .min = 0},
      "time between two tokens of an answer that prompts of others should not stretch; 0: as it comes"},
     {"no_prefix_cache", &ServeFlags::no_prefix_cache, {}, "compute every prompt from its beginning"},
+    {"onnx_sessions",
+     &ServeFlags::onnx_sessions,
+     {.min = 1, .max = 64},
+     "runs of each ONNX model at once, which share the threads"},
     {"queue_requests",
      &ServeFlags::queue_requests,
      {.min = 1, .max = 1 << 20},
@@ -161,6 +172,17 @@ Result<> check_combination(const ServeFlags& flags) {
 
 Result<ServedModelOptions> model_options(const ServeFlags& flags, uint64_t secret) {
   ServedModelOptions options;
+  // A flag that one kind of model does not have is no fault where there is none of that kind.
+  const auto is_onnx = [](const std::string& model) { return is_network(split_model_argument(model).second); };
+  const auto networks = std::count_if(flags.models.begin(), flags.models.end(), is_onnx);
+  if (networks > 0) {
+    BOLIDE_TRY(options.network.settings, to_network_settings(flags.model));
+  }
+  options.network.sessions = flags.onnx_sessions;
+  options.network.queue.requests_max = static_cast<size_t>(flags.queue_requests);
+  options.template_file = flags.template_file;
+  options.drain_us = static_cast<int64_t>(flags.drain_seconds * 1e6);
+  if (networks == static_cast<int64_t>(flags.models.size())) return options;
   BOLIDE_TRY(options.model, to_model_options(flags.model));
   const bool gpu = options.model.device != DeviceKind::kCpu;
   options.model.sequences = flags.max_sequences > 0 ? flags.max_sequences : gpu ? 256 : 32;
@@ -172,8 +194,6 @@ Result<ServedModelOptions> model_options(const ServeFlags& flags, uint64_t secre
   options.engine.itl_target_us = flags.target_itl_ms * 1000;
   options.engine.queue_requests_max = flags.queue_requests;
   options.engine.queue_tokens_max = flags.queue_tokens;
-  options.template_file = flags.template_file;
-  options.drain_us = static_cast<int64_t>(flags.drain_seconds * 1e6);
   return options;
 }
 
@@ -187,6 +207,9 @@ void print_start(const ServeFlags& flags, const ServedModels& models, uint16_t p
   const std::string url = fmt::format("{}://{}:{}", tls ? "https" : "http", host, port);
   std::string first;
   for (const server::ModelEntry& entry : models.list()) {
+    if (const auto network = models.find_network(entry.name))
+      tell(fmt::format("{}: onnx, {} inputs, {} outputs, on {}", entry.name, network->inputs.size(),
+                       network->outputs.size(), network->device));
     const auto model = models.find(entry.name);
     if (model == nullptr) continue;
     if (first.empty()) first = entry.name;
@@ -194,13 +217,19 @@ void print_start(const ServeFlags& flags, const ServedModels& models, uint16_t p
                      format_bytes(model->weight_bytes), format_bytes(model->cache_bytes), model->context,
                      model->device));
   }
-  tell(fmt::format("serving on {}{}{}; OpenAI's API at {}/v1, Ctrl-C ends", url,
+  tell(fmt::format("serving on {}{}{}; OpenAI's API at {}/v1, KServe's at {}/v2, Ctrl-C ends", url,
                    any ? fmt::format(" and all other addresses of this machine ({})", flags.host) : "",
-                   flags.api_key_file.empty() ? "" : ", with keys", url));
+                   flags.api_key_file.empty() ? "" : ", with keys", url, url));
+  const std::string options =
+      fmt::format("{}{}", tls ? "-k " : "", flags.api_key_file.empty() ? "" : "-H 'Authorization: Bearer KEY' ");
+  if (first.empty()) {
+    tell(fmt::format("try: curl {}{}/v2/models/{}", options, url, models.list().front().name));
+    return;
+  }
   tell(
-      fmt::format("try: curl {}{}/v1/chat/completions{} --json '{{\"model\": \"{}\", \"messages\": [{{\"role\": "
+      fmt::format("try: curl {}{}/v1/chat/completions --json '{{\"model\": \"{}\", \"messages\": [{{\"role\": "
                   "\"user\", \"content\": \"Hello\"}}]}}'",
-                  tls ? "-k " : "", url, flags.api_key_file.empty() ? "" : " -H 'Authorization: Bearer KEY'", first));
+                  options, url, first));
 }
 
 // Requests that run end, new ones are refused; what is not over in time is cut off.
@@ -234,6 +263,7 @@ Result<> serve(const ServeFlags& flags, const Version& version) {
   api_options.body_bytes_max = static_cast<size_t>(flags.body_bytes);
   api_options.request_us_max = static_cast<int64_t>(flags.request_seconds * 1e6);
   api_options.secret = random_number();
+  api_options.model_control = !flags.no_model_control;
   server::HttpOptions http_options;
   http_options.host = flags.host;
   http_options.port = static_cast<uint16_t>(flags.port);
@@ -265,13 +295,15 @@ Result<> serve(const ServeFlags& flags, const Version& version) {
 }  // namespace
 
 void add_serve(const Command& app, Outcome& outcome, const Version& version) {
-  const Command command = app.add_command("serve", "Answer requests over HTTP, as OpenAI's API does");
+  const Command command =
+      app.add_command("serve", "Answer requests over HTTP, as OpenAI's API and KServe's protocol have it");
   auto flags = std::make_shared<ServeFlags>();
   command.footer(kFooter);
   command
-      .add_option("model", flags->models,
-                  "[NAME=]MODEL: a GGUF file, a Hugging Face folder, an engine or synth:NAME, and the name that "
-                  "requests call it by (without: that of the file)")
+      .add_option(
+          "model", flags->models,
+          "[NAME=]MODEL: a GGUF file, a Hugging Face folder, an ONNX file, an engine or synth:NAME, and the name that "
+          "requests call it by (without: that of the file)")
       .required();
   command.add_options(bind_options(*flags, kServeOptions), "Server");
   command.add_options(bind_options(*flags, kEngineOptions), "Engine");

@@ -1,4 +1,5 @@
-// Api: what the server answers at which address: OpenAI's routes, health, and what belongs to them.
+// Api: what the server answers at which address: OpenAI's routes, health, and what belongs to them. KServe's are
+// Kserve's.
 //
 // Thread rules: any thread.
 #pragma once
@@ -10,6 +11,7 @@
 
 #include "server/api_keys.h"
 #include "server/http.h"
+#include "server/kserve.h"
 #include "server/metrics.h"
 #include "server/served_model.h"
 #include "server/wishes.h"
@@ -24,6 +26,7 @@ struct ApiOptions {
   int64_t request_us_max = 600'000'000;  // from the request to the end of its answers
   uint64_t secret = 0;                   // seeds of requests without one; nobody outside the process knows it
   int text_threads = 1;                  // for what takes long to tokenise
+  bool model_control = true;             // requests may load and unload models
 };
 
 class Api {
@@ -80,6 +83,7 @@ class Api {
   std::atomic<bool> draining_{false};
   std::atomic<uint64_t> numbers_{0};
   WorkQueue text_;
+  Kserve kserve_;
 };
 
 }  // namespace bolide::server
