@@ -209,9 +209,9 @@ Result<> ServedModels::unload(std::string_view name) {
   {
     const std::lock_guard lock(mutex_);
     Entry* entry = entry_of(name);
-    if (entry == nullptr) return error(Code::kNotFound, fmt::format("no model is called {:.200}", name));
+    if (entry == nullptr || entry->loaded == nullptr)
+      return error(Code::kNotFound, fmt::format("no model {:.200} is loaded", name));
     if (entry->busy) return error(Code::kUnavailable, fmt::format("model {} is being loaded or unloaded", name));
-    if (entry->loaded == nullptr) return {};
     entry->busy = true;
     entry->state = "UNLOADING";
     entry->reason = "is being unloaded";
