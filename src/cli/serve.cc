@@ -20,6 +20,7 @@
 #include "cli/signals.h"
 #include "measure/report.h"
 #include "server/api.h"
+#include "server/kserve_tensors.h"
 
 namespace bolide::cli {
 namespace {
@@ -199,6 +200,14 @@ Result<ServedModelOptions> model_options(const ServeFlags& flags, uint64_t secre
 
 void tell(const std::string& line) { std::fprintf(stderr, "%s\n", printable(line).c_str()); }
 
+// "ids INT64[-1,-1], mask INT64[-1,-1]"
+std::string ports_text(const std::vector<server::TensorPort>& ports) {
+  std::string text;
+  for (const server::TensorPort& port : ports)
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", port.name, server::kserve_type(port.dtype, port.dims));
+  return text;
+}
+
 void print_start(const ServeFlags& flags, const ServedModels& models, uint16_t port) {
   const bool tls = !flags.tls_cert.empty();
   const bool v6 = flags.host.find(':') != std::string::npos;
@@ -208,8 +217,8 @@ void print_start(const ServeFlags& flags, const ServedModels& models, uint16_t p
   std::string first;
   for (const server::ModelEntry& entry : models.list()) {
     if (const auto network = models.find_network(entry.name))
-      tell(fmt::format("{}: onnx, {} inputs, {} outputs, on {}", entry.name, network->inputs.size(),
-                       network->outputs.size(), network->device));
+      tell(fmt::format("{}: onnx, {:.300} to {:.300}, on {}", entry.name, ports_text(network->inputs),
+                       ports_text(network->outputs), network->device));
     const auto model = models.find(entry.name);
     if (model == nullptr) continue;
     if (first.empty()) first = entry.name;

@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "base/json_string.h"
+#include "base/memory.h"
 #include "server/kserve_models.h"
 #include "server/kserve_tensors.h"
 
@@ -100,6 +101,14 @@ int status_of(Code code) {
 }  // namespace
 
 Result<HttpResponse> infer_response(const KserveHead& head, std::span<const OutputTensor> outputs) {
+  // The system ends processes that take more than there is.
+  constexpr size_t kNumberBytes = 12;  // of JSON, about
+  size_t expected = 0;
+  for (const OutputTensor& output : outputs)
+    expected += output.raw || output.tensor->is_string()
+                    ? raw_bytes(*output.tensor)
+                    : static_cast<size_t>(output.tensor->elements()) * kNumberBytes;
+  BOLIDE_TRY(expect_memory(expected));
   std::string body = front_of(head) + R"(,"outputs":[)";
   size_t raw = 0;
   for (size_t i = 0; i < outputs.size(); ++i) {
