@@ -332,7 +332,7 @@ void Kserve::infer_network(const Call& call, const std::shared_ptr<const ServedN
   run->network = network;
   run->metrics = metrics_.of_model(call.model);
   run->input_us = steady_us() - call.begun_us;
-  made->done = [run](Result<NetworkQueue::Values> values, const NetworkQueue::Times& times) {
+  made->done = [run](const Result<NetworkQueue::Values>& values, const NetworkQueue::Times& times) {
     run->end(values, times);
   };
   const auto number = network->queue->submit(*std::move(made));

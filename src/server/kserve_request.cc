@@ -175,17 +175,37 @@ constexpr std::string_view kTextParameters[] = {
     "max_tokens", "temperature",    "top_p",      "top_k",    "min_p",  "repetition_penalty", "presence_penalty",
     "seed",       "stop_token_ids", "ignore_eos", "priority", "stream", "frequency_penalty",  "stop"};
 
+// What Triton's backends for language models have beside them: another name of stop, and two fields that may only say
+// what happens anyway.
+constexpr std::string_view kOfBackends[] = {"stop_words", "bad_words", "exclude_input_in_output"};
+
 Result<> check_text_parameter(std::string_view name) {
-  if (name == "timeout" ||
-      std::find(std::begin(kTextParameters), std::end(kTextParameters), name) != std::end(kTextParameters))
-    return {};
+  const auto has = [&](const auto& names) {
+    return std::find(std::begin(names), std::end(names), name) != std::end(names);
+  };
+  if (name == "timeout" || has(kTextParameters) || has(kOfBackends)) return {};
   return wrong(name.substr(0, 64),
                fmt::format("this server does not have it; there are {}, timeout", fmt::join(kTextParameters, ", ")),
                Code::kUnsupported);
 }
 
+Result<> translate_backends(Json& parameters) {
+  if (auto stops = take(parameters, "stop_words"); stops && !stops->empty()) {
+    if (parameters.contains("stop")) return wrong("stop_words", "is another name of stop; give one of them");
+    parameters["stop"] = *std::move(stops);
+  }
+  const auto bad = take(parameters, "bad_words");
+  if (bad && !bad->empty() && *bad != "" && *bad != Json::array({""}))
+    return wrong("bad_words", "this server does not have it; leave it out", Code::kUnsupported);
+  BOLIDE_TRY(const std::optional<bool> excluded, take_bool(parameters, "exclude_input_in_output", "parameters"));
+  if (!excluded.value_or(true))
+    return wrong("exclude_input_in_output", "answers never contain the input; leave it out", Code::kUnsupported);
+  return {};
+}
+
 Result<> read_text_parameters(Json parameters, const RequestLimits& limits, TextRequest& request) {
   for (const auto& item : parameters.items()) BOLIDE_TRY(check_text_parameter(item.key()));
+  BOLIDE_TRY(translate_backends(parameters));
   BOLIDE_TRY(request.timeout_us, take_timeout(parameters));
   std::string param;
   BOLIDE_TRY(request.wishes, parse_wishes(parameters, limits, &param));

@@ -158,6 +158,15 @@ TEST(KserveRequest, WhatALanguageModelIsAsked) {
   ASSERT_TRUE(other.has_value()) << other.error().text;
   EXPECT_TRUE(other->wishes.stream);
 
+  // What examples for Triton send.
+  const auto triton = read(
+      R"({"text_input":"hi","max_tokens":2,"bad_words":"","stop_words":["x"],"parameters":{"exclude_input_in_output":true}})");
+  ASSERT_TRUE(triton.has_value()) << triton.error().text;
+  EXPECT_EQ(triton->wishes.stops, std::vector<std::string>{"x"});
+  const auto no_stops = read(R"({"text_input":"hi","bad_words":[""],"stop_words":""})");
+  ASSERT_TRUE(no_stops.has_value()) << no_stops.error().text;
+  EXPECT_TRUE(no_stops->wishes.stops.empty());
+
   const auto error_of = [&](std::string_view body) {
     const auto request = read(body);
     return request.has_value() ? std::string("nothing is wrong") : request.error().text;
@@ -168,6 +177,9 @@ TEST(KserveRequest, WhatALanguageModelIsAsked) {
   expect_error(error_of(R"({"text":"a","beams":2})"), "beams: this server does not have it; there are max_tokens");
   expect_error(error_of(R"({"text":"a","parameters":{"n":2}})"), "n: this server does not have it");
   expect_error(error_of(R"({"text":"a","seed":1,"parameters":{"seed":2}})"), "seed: is given twice");
+  expect_error(error_of(R"({"text":"a","bad_words":["b"]})"), "bad_words: this server does not have it");
+  expect_error(error_of(R"({"text":"a","stop":"b","stop_words":"c"})"), "stop_words: is another name of stop");
+  expect_error(error_of(R"({"text":"a","exclude_input_in_output":false})"), "exclude_input_in_output: answers never");
   expect_error(error_of(R"({"text":"a","max_tokens":0})"), "max_tokens: must be a whole number from 1");
 }
 

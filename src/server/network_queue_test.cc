@@ -28,7 +28,7 @@ struct Gate {
   std::atomic<int> begun{0};
 
   NetworkQueue::Run run() {
-    return [this](Values inputs) -> Result<Values> {
+    return [this](const Values& inputs) -> Result<Values> {
       ++begun;
       opened.wait();
       return values_of(2 * number_of(inputs));
@@ -63,7 +63,7 @@ std::vector<NetworkQueue::Run> one(Gate& gate) { return {gate.run()}; }
 
 TEST(NetworkQueue, EveryJobGetsItsOwnOutputs) {
   std::atomic<int> at_once{0}, most{0};
-  const NetworkQueue::Run run = [&](Values inputs) -> Result<Values> {
+  const NetworkQueue::Run run = [&](const Values& inputs) -> Result<Values> {
     const int now = ++at_once;
     for (int seen = most; now > seen && !most.compare_exchange_weak(seen, now);) {
     }
