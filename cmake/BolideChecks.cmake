@@ -15,6 +15,7 @@ bolide_check(check.conformance "${checks}/conformance.py" $<TARGET_FILE:bolide> 
 bolide_check(check.playground "${checks}/serve/playground_test.py")
 bolide_check(check.openai "${checks}/serve/openai_client_test.py" $<TARGET_FILE:bolide>)
 bolide_check(check.litellm "${checks}/serve/litellm_client_test.py" $<TARGET_FILE:bolide>)
+bolide_check(check.tritonclient "${checks}/serve/tritonclient_test.py" $<TARGET_FILE:bolide>)
 bolide_check(check.includes.self_test "${checks}/check_includes.py" --self-test)
 bolide_check(check.isa_symbols.self_test "${checks}/check_isa_symbols.py" --self-test --nm "${CMAKE_NM}")
 if(NOT BOLIDE_SANITIZE)

@@ -1,5 +1,7 @@
 #include "cli/engine_flags.h"
 
+#include <fmt/format.h>
+
 #include <random>
 
 namespace bolide::cli {
@@ -31,10 +33,12 @@ constexpr Option<EngineFlags> kEngineOptions[] = {
 
 }  // namespace
 
-Argument add_model_arguments(const Command& command, EngineFlags& flags) {
-  return command.add_option("model", flags.models,
-                            "[NAME=]MODEL: a GGUF file, a Hugging Face folder, an engine or synth:NAME, and the name "
-                            "that requests call it by (without: that of the file)");
+Argument add_model_arguments(const Command& command, EngineFlags& flags, std::string_view kinds) {
+  return command.add_option(
+      "model", flags.models,
+      fmt::format("[NAME=]MODEL: a GGUF file, a Hugging Face folder, {}an engine or synth:NAME, and the name that "
+                  "requests call it by (without: that of the file)",
+                  kinds));
 }
 
 void add_engine_flags(const Command& command, EngineFlags& flags) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "app/model_flags.h"
@@ -23,7 +24,8 @@ struct EngineFlags {
 };
 
 // `flags` must live as long as the parser.
-Argument add_model_arguments(const Command& command, EngineFlags& flags);
+// `kinds`: what else than language models there may be, as in "an ONNX file, ".
+Argument add_model_arguments(const Command& command, EngineFlags& flags, std::string_view kinds = "");
 void add_engine_flags(const Command& command, EngineFlags& flags);
 // The same as rows that a configuration file can have.
 std::vector<OptionGroup> engine_option_groups(EngineFlags& flags);

@@ -3,10 +3,12 @@
 #include <signal.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
 
+#include "app/network.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/utf8.h"
@@ -18,6 +20,7 @@
 #include "cli/signals.h"
 #include "measure/report.h"
 #include "server/api.h"
+#include "server/kserve_tensors.h"
 
 namespace bolide::cli {
 namespace {
@@ -30,8 +33,10 @@ constexpr const char* kFooter = R"(Examples:
   bolide serve small=model.gguf big=./Qwen2.5-7B-Instruct --port 9000
   bolide serve model.gguf --host 0.0.0.0 --api-key-file keys.txt --tls-cert cert.pem --tls-key key.pem
   bolide serve model.gguf --print-config > serve.yaml; bolide serve --config serve.yaml
+  bolide serve resnet50.onnx chat=model.gguf         ONNX models too, by KServe's protocol
   curl http://127.0.0.1:8000/v1/chat/completions --json \
     '{"messages": [{"role": "user", "content": "Why is the sky blue?"}], "stream": true}'
+  curl http://127.0.0.1:8000/v2/models/resnet50      what an ONNX model takes and gives; /infer runs it
 Clients of OpenAI's API take http://127.0.0.1:8000/v1 as their base URL. The first Ctrl-C or SIGTERM lets running
 requests end, the second ends at once.)";
 
@@ -39,12 +44,14 @@ struct ServeFlags {
   EngineFlags engine;
   std::string host = "127.0.0.1";
   int32_t port = 8000;
+  int32_t onnx_sessions = 1;
   double target_itl_ms = 0;
   int32_t queue_requests = 1024;
   int64_t queue_tokens = 1 << 22;
   double request_seconds = 600;
   std::string api_key_file;
   bool no_auth = false;
+  bool no_model_control = false;
   std::string tls_cert, tls_key;
   int32_t http_threads = 2;
   int64_t body_bytes = 16 << 20;
@@ -64,6 +71,7 @@ constexpr Option<ServeFlags> kServeOptions[] = {
      {},
      "file of keys that clients must send, a line each: NAME KEY [concurrent=N] [requests-per-minute=N]"},
     {"no_auth", &ServeFlags::no_auth, {}, "listen beyond this machine although there are no keys"},
+    {"no_model_control", &ServeFlags::no_model_control, {}, "requests cannot load and unload models"},
     {"tls_cert", &ServeFlags::tls_cert, {}, "certificate chain (PEM): the server speaks HTTPS"},
     {"tls_key", &ServeFlags::tls_key, {}, "the certificate's private key (PEM)"},
     {"metrics_compat",
@@ -79,6 +87,10 @@ constexpr Option<ServeFlags> kWaitingOptions[] = {
      &ServeFlags::target_itl_ms,
      {.unit = "ms", .min = 0},
      "time between two tokens of an answer that prompts of others should not stretch; 0: as it comes"},
+    {"onnx_sessions",
+     &ServeFlags::onnx_sessions,
+     {.min = 1, .max = 64},
+     "runs of each ONNX model at once, which share the threads"},
     {"queue_requests",
      &ServeFlags::queue_requests,
      {.min = 1, .max = 1 << 20},
@@ -135,7 +147,20 @@ Result<> check_combination(const ServeFlags& flags) {
 }
 
 Result<ServedModelOptions> model_options(const ServeFlags& flags, uint64_t secret) {
-  BOLIDE_TRY(ServedModelOptions options, to_served_options(flags.engine, secret));
+  // A flag that one kind of model does not have is no fault where there is none of that kind.
+  const std::vector<std::string>& models = flags.engine.models;
+  const auto is_onnx = [](const std::string& model) { return is_network(split_model_argument(model).second); };
+  const auto networks = static_cast<size_t>(std::count_if(models.begin(), models.end(), is_onnx));
+  ServedModelOptions options;
+  if (networks < models.size()) {
+    BOLIDE_TRY(options, to_served_options(flags.engine, secret));
+  }
+  if (networks > 0) {
+    BOLIDE_TRY(options.network.settings, to_network_settings(flags.engine.model));
+  }
+  options.network.sessions = flags.onnx_sessions;
+  options.network.queue.requests_max = static_cast<size_t>(flags.queue_requests);
+  options.drain_us = static_cast<int64_t>(flags.engine.drain_seconds * 1e6);
   options.engine.itl_target_us = flags.target_itl_ms * 1000;
   options.engine.queue_requests_max = flags.queue_requests;
   options.engine.queue_tokens_max = flags.queue_tokens;
@@ -143,6 +168,14 @@ Result<ServedModelOptions> model_options(const ServeFlags& flags, uint64_t secre
 }
 
 void tell(const std::string& line) { std::fprintf(stderr, "%s\n", printable(line).c_str()); }
+
+// "ids INT64[-1,-1], mask INT64[-1,-1]"
+std::string ports_text(const std::vector<server::TensorPort>& ports) {
+  std::string text;
+  for (const server::TensorPort& port : ports)
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", port.name, server::kserve_type(port.dtype, port.dims));
+  return text;
+}
 
 void print_start(const ServeFlags& flags, const ServedModels& models, uint16_t port) {
   const bool tls = !flags.tls_cert.empty();
@@ -152,6 +185,9 @@ void print_start(const ServeFlags& flags, const ServedModels& models, uint16_t p
   const std::string url = fmt::format("{}://{}:{}", tls ? "https" : "http", host, port);
   std::string first;
   for (const server::ModelEntry& entry : models.list()) {
+    if (const auto network = models.find_network(entry.name))
+      tell(fmt::format("{}: onnx, {:.300} to {:.300}, on {}", entry.name, ports_text(network->inputs),
+                       ports_text(network->outputs), network->device));
     const auto model = models.find(entry.name);
     if (model == nullptr) continue;
     if (first.empty()) first = entry.name;
@@ -159,13 +195,19 @@ void print_start(const ServeFlags& flags, const ServedModels& models, uint16_t p
                      format_bytes(model->weight_bytes), format_bytes(model->cache_bytes), model->context,
                      model->device));
   }
-  tell(fmt::format("serving on {}{}{}; OpenAI's API at {}/v1, Ctrl-C ends", url,
+  tell(fmt::format("serving on {}{}{}; OpenAI's API at {}/v1, KServe's at {}/v2, Ctrl-C ends", url,
                    any ? fmt::format(" and all other addresses of this machine ({})", flags.host) : "",
-                   flags.api_key_file.empty() ? "" : ", with keys", url));
+                   flags.api_key_file.empty() ? "" : ", with keys", url, url));
+  const std::string options =
+      fmt::format("{}{}", tls ? "-k " : "", flags.api_key_file.empty() ? "" : "-H 'Authorization: Bearer KEY' ");
+  if (first.empty()) {
+    tell(fmt::format("try: curl {}{}/v2/models/{}", options, url, models.list().front().name));
+    return;
+  }
   tell(
-      fmt::format("try: curl {}{}/v1/chat/completions{} --json '{{\"model\": \"{}\", \"messages\": [{{\"role\": "
+      fmt::format("try: curl {}{}/v1/chat/completions --json '{{\"model\": \"{}\", \"messages\": [{{\"role\": "
                   "\"user\", \"content\": \"Hello\"}}]}}'",
-                  tls ? "-k " : "", url, flags.api_key_file.empty() ? "" : " -H 'Authorization: Bearer KEY'", first));
+                  options, url, first));
 }
 
 // Requests that run end, new ones are refused; what is not over in time is cut off.
@@ -199,6 +241,7 @@ Result<> serve(const ServeFlags& flags, const Version& version) {
   api_options.body_bytes_max = static_cast<size_t>(flags.body_bytes);
   api_options.request_us_max = static_cast<int64_t>(flags.request_seconds * 1e6);
   api_options.secret = random_number();
+  api_options.model_control = !flags.no_model_control;
   server::HttpOptions http_options;
   http_options.host = flags.host;
   http_options.port = static_cast<uint16_t>(flags.port);
@@ -230,10 +273,11 @@ Result<> serve(const ServeFlags& flags, const Version& version) {
 }  // namespace
 
 void add_serve(const Command& app, Outcome& outcome, const Version& version) {
-  const Command command = app.add_command("serve", "Answer requests over HTTP, as OpenAI's API does");
+  const Command command =
+      app.add_command("serve", "Answer requests over HTTP, as OpenAI's API and KServe's protocol have it");
   auto flags = std::make_shared<ServeFlags>();
   command.footer(kFooter);
-  add_model_arguments(command, flags->engine);
+  add_model_arguments(command, flags->engine, "an ONNX file, ");
   command
       .add_option("--config", flags->config_file,
                   "YAML file of these options, by their names without dashes in front; flags go before it")

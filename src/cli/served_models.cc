@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <mutex>
+#include <optional>
 #include <thread>
 
 #include "app/conversation.h"
+#include "app/network.h"
 #include "base/log.h"
 #include "cli/flags.h"
 #include "engine/plan_runner.h"
@@ -38,11 +41,29 @@ Result<> check_name(const std::string& name) {
 
 }  // namespace
 
-// The device outlives the engine, whose runner has memory of it.
+// A language model has the first three: the device outlives the engine, whose runner has memory of it. An ONNX model is
+// the network.
 struct ServedModels::Loaded {
   std::unique_ptr<Device> device;
   std::unique_ptr<Engine> engine;
-  server::ServedModel served;  // its engine is the one above
+  std::optional<server::ServedModel> served;  // its engine is the one above
+  std::unique_ptr<server::ServedNetwork> network;
+  std::once_flag stopped;
+
+  void drain() const {
+    if (engine != nullptr) engine->drain();
+    if (network != nullptr) network->queue->drain();
+  }
+  bool wait_idle(int64_t timeout_us) const {
+    return engine != nullptr ? engine->wait_idle(timeout_us) : network->queue->wait_idle(timeout_us);
+  }
+  // A request may unload a model while the program ends: one of them stops it, the other waits.
+  void stop() {
+    std::call_once(stopped, [this] {
+      if (engine != nullptr) engine->stop();
+      if (network != nullptr) network->queue->stop();
+    });
+  }
 };
 
 std::pair<std::string, std::string> split_model_argument(const std::string& argument) {
@@ -53,13 +74,21 @@ std::pair<std::string, std::string> split_model_argument(const std::string& argu
   if (const size_t colon = name.find(':'); name.starts_with("synth:")) name = name.substr(colon + 1);
   while (name.size() > 1 && name.ends_with('/')) name.pop_back();
   if (const size_t slash = name.rfind('/'); slash != std::string::npos) name = name.substr(slash + 1);
-  for (const std::string_view ending : {".gguf", ".engine", ".bolide"})
+  for (const std::string_view ending : {".gguf", ".engine", ".bolide", ".onnx"})
     if (name.size() > ending.size() && name.ends_with(ending)) name.resize(name.size() - ending.size());
   return {name, argument};
 }
 
 Result<std::shared_ptr<ServedModels::Loaded>> ServedModels::open(const std::string& name,
                                                                  const std::string& path) const {
+  if (!is_network(path)) return open_language_model(name, path);
+  auto loaded = std::make_shared<Loaded>();
+  BOLIDE_TRY(loaded->network, server::open_served_network(name, path, options_.network));
+  return loaded;
+}
+
+Result<std::shared_ptr<ServedModels::Loaded>> ServedModels::open_language_model(const std::string& name,
+                                                                                const std::string& path) const {
   std::optional<ChatTemplate> chat_template;
   // A template that cannot be used costs no loading.
   const auto read_template = [&](const ModelOutline& outline) -> Result<> {
@@ -73,18 +102,18 @@ Result<std::shared_ptr<ServedModels::Loaded>> ServedModels::open(const std::stri
   };
   const OutlineCheck check(read_template);
   BOLIDE_TRY(Model model, open_with_progress(path, options_.model, &check));
-  auto loaded = std::make_shared<Loaded>(Loaded{std::move(model.device),
-                                                nullptr,
-                                                {.name = name,
-                                                 .format = model.format,
-                                                 .device = {},
-                                                 .created = unix_seconds(),
-                                                 .tokenizer = model.tokenizer,
-                                                 .chat_template = {},
-                                                 .generation = model.generation,
-                                                 .stop_ids = model.stop_ids,
-                                                 .engine = {}}});
-  server::ServedModel& served = loaded->served;
+  auto loaded = std::make_shared<Loaded>();
+  loaded->device = std::move(model.device);
+  loaded->served = server::ServedModel{.name = name,
+                                       .format = model.format,
+                                       .device = {},
+                                       .created = unix_seconds(),
+                                       .tokenizer = model.tokenizer,
+                                       .chat_template = {},
+                                       .generation = model.generation,
+                                       .stop_ids = model.stop_ids,
+                                       .engine = {}};
+  server::ServedModel& served = *loaded->served;
   served.device = loaded->device->info().name;
   served.chat_template = std::move(chat_template);
   served.context = model.runner->options().context;
@@ -104,7 +133,7 @@ Result<> ServedModels::add(const std::string& argument) {
     if (entry_of(name) != nullptr)
       return error(Code::kInvalid,
                    fmt::format("two models are called {}: give one another name, as NAME={}", name, path));
-    entries_.push_back({name, path, nullptr, "not loaded", false});
+    entries_.push_back({name, path, nullptr, "UNAVAILABLE", "not loaded", false});
   }
   return load(name);
 }
@@ -114,11 +143,31 @@ ServedModels::Entry* ServedModels::entry_of(std::string_view name) {
   return it == entries_.end() ? nullptr : &*it;
 }
 
-std::shared_ptr<const server::ServedModel> ServedModels::find(std::string_view name) const {
+std::shared_ptr<ServedModels::Loaded> ServedModels::ready(std::string_view name) const {
   const std::lock_guard lock(mutex_);
   for (const Entry& entry : entries_)
-    if (entry.name == name && entry.loaded != nullptr && !entry.busy) return {entry.loaded, &entry.loaded->served};
+    if (entry.name == name && !entry.busy) return entry.loaded;
   return nullptr;
+}
+
+std::shared_ptr<const server::ServedModel> ServedModels::find(std::string_view name) const {
+  const auto loaded = ready(name);
+  if (loaded == nullptr || loaded->engine == nullptr) return nullptr;
+  return {loaded, &*loaded->served};
+}
+
+std::shared_ptr<const server::ServedNetwork> ServedModels::find_network(std::string_view name) const {
+  const auto loaded = ready(name);
+  if (loaded == nullptr || loaded->network == nullptr) return nullptr;
+  return {loaded, loaded->network.get()};
+}
+
+std::vector<std::shared_ptr<ServedModels::Loaded>> ServedModels::all() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<Loaded>> all;
+  for (const Entry& entry : entries_)
+    if (entry.loaded != nullptr) all.push_back(entry.loaded);
+  return all;
 }
 
 std::vector<server::ModelEntry> ServedModels::list() const {
@@ -126,7 +175,7 @@ std::vector<server::ModelEntry> ServedModels::list() const {
   std::vector<server::ModelEntry> list;
   for (const Entry& entry : entries_) {
     const bool ready = entry.loaded != nullptr && !entry.busy;
-    list.push_back({entry.name, ready ? "READY" : "UNAVAILABLE", ready ? "" : entry.reason});
+    list.push_back({entry.name, ready ? "READY" : entry.state, ready ? "" : entry.reason});
   }
   return list;
 }
@@ -140,6 +189,7 @@ Result<> ServedModels::load(std::string_view name) {
     if (entry->busy) return error(Code::kUnavailable, fmt::format("model {} is being loaded or unloaded", name));
     if (entry->loaded != nullptr) return {};
     entry->busy = true;
+    entry->state = "LOADING";
     entry->reason = "is being loaded";
     path = entry->path;
   }
@@ -147,6 +197,7 @@ Result<> ServedModels::load(std::string_view name) {
   const std::lock_guard lock(mutex_);
   Entry* entry = entry_of(name);
   entry->busy = false;
+  entry->state = "UNAVAILABLE";
   entry->reason = opened ? "" : opened.error().text;
   if (!opened) return std::move(opened).error();
   entry->loaded = *std::move(opened);
@@ -162,53 +213,41 @@ Result<> ServedModels::unload(std::string_view name) {
       return error(Code::kNotFound, fmt::format("no model {:.200} is loaded", name));
     if (entry->busy) return error(Code::kUnavailable, fmt::format("model {} is being loaded or unloaded", name));
     entry->busy = true;
+    entry->state = "UNLOADING";
     entry->reason = "is being unloaded";
     loaded = entry->loaded;
   }
-  loaded->engine->drain();
+  loaded->drain();
   const auto end = Clock::now() + std::chrono::microseconds(options_.drain_us);
-  const bool idle = loaded->engine->wait_idle(options_.drain_us);
-  loaded->engine->stop();  // who still has the model finds an engine that refuses
+  const bool idle = loaded->wait_idle(options_.drain_us);
+  loaded->stop();  // who still has the model finds one that refuses
   // Memory goes when the last request lets go of it: here, not on a thread that answers others.
   while (loaded.use_count() > 2 && Clock::now() < end) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   const std::lock_guard lock(mutex_);
   Entry* entry = entry_of(name);
   entry->loaded = nullptr;
   entry->busy = false;
+  entry->state = "UNAVAILABLE";
   entry->reason = "unloaded";
   if (idle) return {};
   return error(Code::kDeadline, fmt::format("model {}: requests that did not end in time were cut off", name));
 }
 
 void ServedModels::drain() {
-  const std::lock_guard lock(mutex_);
-  for (const Entry& entry : entries_)
-    if (entry.loaded != nullptr) entry.loaded->engine->drain();
+  for (const auto& loaded : all()) loaded->drain();
 }
 
 bool ServedModels::wait_idle(int64_t timeout_us) {
-  std::vector<std::shared_ptr<Loaded>> all;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const Entry& entry : entries_)
-      if (entry.loaded != nullptr) all.push_back(entry.loaded);
-  }
   const auto end = Clock::now() + std::chrono::microseconds(timeout_us);
-  for (const auto& loaded : all) {
+  for (const auto& loaded : all()) {
     const auto left = std::chrono::duration_cast<std::chrono::microseconds>(end - Clock::now()).count();
-    if (!loaded->engine->wait_idle(std::max<int64_t>(left, 0))) return false;
+    if (!loaded->wait_idle(std::max<int64_t>(left, 0))) return false;
   }
   return true;
 }
 
 void ServedModels::stop() {
-  std::vector<std::shared_ptr<Loaded>> all;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const Entry& entry : entries_)
-      if (entry.loaded != nullptr) all.push_back(entry.loaded);
-  }
-  for (const auto& loaded : all) loaded->engine->stop();
+  for (const auto& loaded : all()) loaded->stop();
 }
 
 }  // namespace bolide::cli

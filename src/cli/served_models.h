@@ -1,4 +1,5 @@
-// ServedModels: the models that `bolide serve` was given, each with its engine.
+// ServedModels: the models that `bolide serve` was given: language models, each with its engine, and ONNX models, each
+// with its queue.
 //
 // Thread rules: any thread may use the registry's functions; the others are the main thread's.
 #pragma once
@@ -10,12 +11,14 @@
 
 #include "app/model.h"
 #include "server/served_model.h"
+#include "server/served_network.h"
 
 namespace bolide::cli {
 
 struct ServedModelOptions {
   ModelOptions model;
   EngineOptions engine;
+  server::ServedNetworkOptions network;
   std::string template_file;  // in place of the models' own chat templates
   int64_t drain_us = 30'000'000;
 };
@@ -32,27 +35,31 @@ class ServedModels final : public server::ModelRegistry {
   Result<> add(const std::string& argument);
 
   std::shared_ptr<const server::ServedModel> find(std::string_view name) const override;
+  std::shared_ptr<const server::ServedNetwork> find_network(std::string_view name) const override;
   std::vector<server::ModelEntry> list() const override;
   Result<> load(std::string_view name) override;
   Result<> unload(std::string_view name) override;
 
-  // No engine takes new requests.
+  // No model takes new requests.
   void drain();
   // Until nothing is left to answer, or the time is over. True: nothing is left.
   bool wait_idle(int64_t timeout_us);
-  // Ends all engines; what was still to be answered fails.
+  // Ends all engines and queues; what was still to be answered fails.
   void stop();
 
  private:
   struct Loaded;
   struct Entry {
     std::string name, path;
-    std::shared_ptr<Loaded> loaded;  // null: it is not
-    std::string reason;
-    bool busy = false;  // is being loaded or unloaded
+    std::shared_ptr<Loaded> loaded;             // null: it is not
+    std::string state = "UNAVAILABLE", reason;  // unless it is there for requests
+    bool busy = false;                          // is being loaded or unloaded
   };
   Result<std::shared_ptr<Loaded>> open(const std::string& name, const std::string& path) const;
+  Result<std::shared_ptr<Loaded>> open_language_model(const std::string& name, const std::string& path) const;
   Entry* entry_of(std::string_view name);
+  std::shared_ptr<Loaded> ready(std::string_view name) const;  // null: it is not, or there is none
+  std::vector<std::shared_ptr<Loaded>> all() const;
 
   const ServedModelOptions options_;
   mutable std::mutex mutex_;  // guards what follows

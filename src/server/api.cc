@@ -85,7 +85,15 @@ Api::Api(ModelRegistry& registry, const ApiOptions& options, std::unique_ptr<Met
       options_(options),
       metrics_(std::move(metrics)),
       keys_(std::move(keys)),
-      text_(options.text_threads, 256) {}
+      text_(options.text_threads, 256),
+      kserve_(registry_, *metrics_, keys_.get(),
+              {.limits = options.limits,
+               .version = options.version,
+               .body_bytes_max = options.body_bytes_max,
+               .request_us_max = options.request_us_max,
+               .text_threads = options.text_threads,
+               .model_control = options.model_control},
+              [this] { return next_number(); }) {}
 
 void Api::handle(const Shared& exchange) {
   const HttpRequest& request = exchange->request();
@@ -102,6 +110,7 @@ void Api::handle(const Shared& exchange) {
     }
     allowed = route.method;
   }
+  if (allowed.empty() && Kserve::has(request.path)) return kserve_.handle(exchange, caller_of(request));
   // What there is is nobody's business who has no key.
   if (caller_of(request) == nullptr) return refuse_stranger(exchange);
   if (allowed.empty())
@@ -165,7 +174,7 @@ Result<std::shared_ptr<const ServedModel>> Api::find(const std::string& name, st
   *param = "model";
   std::vector<std::string> names;
   for (const ModelEntry& entry : registry_.list())
-    if (entry.state == "READY") names.push_back(entry.name);
+    if (registry_.find(entry.name) != nullptr) names.push_back(entry.name);
   if (name.empty() && names.size() != 1)
     return error(Code::kInvalid, fmt::format("model: is required; this server has {}", fmt::join(names, ", ")));
   if (auto model = registry_.find(name.empty() ? names.front() : name)) {

@@ -1,4 +1,5 @@
-// Api: what the server answers at which address: OpenAI's routes, health, and what belongs to them.
+// Api: what the server answers at which address: OpenAI's routes, health, and what belongs to them. KServe's are
+// Kserve's.
 //
 // Thread rules: any thread.
 #pragma once
@@ -10,6 +11,7 @@
 
 #include "server/api_keys.h"
 #include "server/http.h"
+#include "server/kserve.h"
 #include "server/metrics.h"
 #include "server/served_model.h"
 #include "server/wishes.h"
@@ -25,6 +27,7 @@ struct ApiOptions {
   uint64_t secret = 0;                   // seeds of requests without one; nobody outside the process knows it
   int text_threads = 1;                  // for what takes long to tokenise
   size_t long_body_bytes = 64 * 1024;    // that is bodies beyond this: below it is less than a few milliseconds
+  bool model_control = true;             // requests may load and unload models
 };
 
 class Api {
@@ -81,6 +84,7 @@ class Api {
   std::atomic<bool> draining_{false};
   std::atomic<uint64_t> numbers_{0};
   WorkQueue text_;
+  Kserve kserve_;
 };
 
 }  // namespace bolide::server

@@ -22,11 +22,9 @@ double seconds(int64_t us) { return static_cast<double>(us) * 1e-6; }
 class Generation final : public std::enable_shared_from_this<Generation> {
  public:
   Generation(std::shared_ptr<HttpExchange> exchange, GenerationJob job)
-      : exchange_(std::move(exchange)),
-        job_(std::move(job)),
-        chunks_(job_.head, job_.wishes.include_usage),
-        begun_us_(now_us()) {
+      : exchange_(std::move(exchange)), job_(std::move(job)), begun_us_(now_us()) {
     const Wishes& wishes = job_.wishes;
+    if (job_.format == nullptr) job_.format = openai_format(job_.head, wishes.include_usage);
     for (size_t prompt = 0; prompt < job_.requests.size(); ++prompt) {
       usage_.prompt_tokens += static_cast<int32_t>(job_.requests[prompt].prompt.size());
       for (int32_t choice = 0; choice < wishes.choices; ++choice) {
@@ -72,7 +70,6 @@ class Generation final : public std::enable_shared_from_this<Generation> {
 
   std::shared_ptr<HttpExchange> exchange_;
   GenerationJob job_;
-  ChunkWriter chunks_;
   std::vector<RequestId> ids_;  // of the requests that were accepted
   std::vector<Answer> answers_;
   size_t left_ = 0;  // answers that are not over
@@ -192,10 +189,10 @@ void Generation::take(const Event& event) {
 void Generation::show(Answer& answer, TextPart part) {
   if (job_.wishes.stream) {
     if (!std::exchange(answer.begun, true)) {
-      if (job_.head.chat) out_ += chunks_.role(answer.content.index);
+      out_ += job_.format->begin(answer.content.index);
       if (!job_.echoes.empty()) {
         const size_t prompt = static_cast<size_t>(answer.content.index / job_.wishes.choices);
-        out_ += chunks_.text(answer.content.index, {job_.echoes[prompt], {}}, false);
+        out_ += job_.format->text(answer.content.index, {job_.echoes[prompt], {}}, false);
       }
     }
   }
@@ -207,7 +204,7 @@ void Generation::show(Answer& answer, TextPart part) {
   }
   if (job_.wishes.stream) {
     if (!part.text.empty() || !part.tokens.empty())
-      out_ += chunks_.text(answer.content.index, part, job_.wishes.logprobs);
+      out_ += job_.format->text(answer.content.index, part, job_.wishes.logprobs);
     return;
   }
   answer.content.text += part.text;
@@ -223,15 +220,15 @@ void Generation::show_calls(Answer& answer, const std::vector<ToolEvent>& events
       case ToolEvent::Kind::kText: rest.text += event.text; break;
       case ToolEvent::Kind::kBegin:
         if (job_.wishes.stream && !rest.text.empty())
-          out_ += chunks_.text(index, std::exchange(rest, {}), job_.wishes.logprobs);
+          out_ += job_.format->text(index, std::exchange(rest, {}), job_.wishes.logprobs);
         calls.push_back(
             {fmt::format("call_{}_{}_{}", job_.head.id.substr(job_.head.id.rfind('-') + 1), index, event.call),
              event.text, ""});
-        if (job_.wishes.stream) out_ += chunks_.tool_begin(index, event.call, calls.back());
+        if (job_.wishes.stream) out_ += job_.format->tool_begin(index, event.call, calls.back());
         break;
       case ToolEvent::Kind::kArguments:
         if (job_.wishes.stream)
-          out_ += chunks_.tool_more(index, event.call, event.text);
+          out_ += job_.format->tool_more(index, event.call, event.text);
         else
           calls[event.call].arguments += event.text;
         break;
@@ -241,7 +238,7 @@ void Generation::show_calls(Answer& answer, const std::vector<ToolEvent>& events
     answer.content.text += rest.text;
     for (TextPart::Token& token : rest.tokens) answer.content.tokens.push_back(std::move(token));
   } else if (!rest.text.empty() || !rest.tokens.empty()) {
-    out_ += chunks_.text(index, rest, job_.wishes.logprobs);
+    out_ += job_.format->text(index, rest, job_.wishes.logprobs);
   }
 }
 
@@ -254,7 +251,7 @@ void Generation::end(Answer& answer, std::string_view reason) {
   answer.content.finish_reason = reason;
   if (job_.wishes.stream) {
     show(answer, {});  // an answer without a token has its role, too
-    out_ += chunks_.finish(answer.content.index, reason);
+    out_ += job_.format->finish(answer.content.index, reason);
   }
   if (--left_ == 0) finish();
 }
@@ -262,8 +259,7 @@ void Generation::end(Answer& answer, std::string_view reason) {
 void Generation::finish() {
   over_ = true;
   if (job_.wishes.stream) {
-    if (job_.wishes.include_usage) out_ += chunks_.usage(usage_);
-    out_ += ChunkWriter::done();
+    out_ += job_.format->end(usage_);
     exchange_->write(std::exchange(out_, {}));
     exchange_->end();
   } else {
@@ -274,9 +270,9 @@ void Generation::finish() {
       const size_t prompt = static_cast<size_t>(contents.back().index / job_.wishes.choices);
       contents.back().text.insert(0, job_.echoes[prompt]);
     }
-    exchange_->respond({200,
-                        {{"Content-Type", "application/json"}, {"x-request-id", job_.head.id}},
-                        whole_response(job_.head, contents, usage_)});
+    HttpResponse response = job_.format->whole(contents, usage_);
+    response.headers.emplace_back("x-request-id", job_.head.id);
+    exchange_->respond(std::move(response));
   }
   report(answers_.front().content.finish_reason);
 }
@@ -285,10 +281,10 @@ void Generation::fail(const Error& failure) {
   const bool begun = job_.wishes.stream && ids_.size() == job_.requests.size();
   cancel();
   if (begun) {
-    exchange_->write(std::exchange(out_, {}) + error_event(failure));
+    exchange_->write(std::exchange(out_, {}) + job_.format->error_event(failure));
     exchange_->end();
   } else {
-    exchange_->respond(error_response(failure));
+    exchange_->respond(job_.format->refusal(failure));
   }
   report("error");
 }

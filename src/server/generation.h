@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "server/answer_format.h"
 #include "server/http.h"
 #include "server/metrics.h"
 #include "server/openai_response.h"
@@ -25,7 +26,8 @@ struct GenerationJob {
   std::shared_ptr<ModelMetrics> metrics;  // may be null
   ToolFormat tools = ToolFormat::kNone;   // how the model calls those of the request; kNone: its answers are text
   std::string route;
-  std::shared_ptr<void> while_it_runs;  // let go when the request is over
+  std::shared_ptr<const AnswerFormat> format;  // null: OpenAI's
+  std::shared_ptr<void> while_it_runs;         // let go when the request is over
 };
 
 // Submits the requests; the exchange gets the answers, or why there are none. The client's going cancels them.

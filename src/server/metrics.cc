@@ -10,10 +10,14 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <fstream>
 #include <map>
 #include <mutex>
 #include <vector>
+
+#include "server/served_network.h"
 
 namespace bolide::server {
 namespace {
@@ -112,6 +116,23 @@ double cpu_seconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
+void add(ModelTotals& totals, const RunFigures& figures) {
+  using std::chrono::milliseconds;
+  const auto now = std::chrono::duration_cast<milliseconds>(std::chrono::system_clock::now().time_since_epoch());
+  const auto count = [](ModelTotals::Duration& duration, int64_t us) {
+    ++duration.count;
+    duration.us += static_cast<uint64_t>(us);
+  };
+  totals.last_ms = std::max(totals.last_ms, now.count() - figures.all_us / 1000);
+  const bool failed = figures.reason == "error" || figures.reason == "cancelled";
+  count(failed ? totals.fail : totals.success, figures.all_us);
+  if (failed) return;
+  count(totals.queue, figures.queue_us);
+  count(totals.input, figures.input_us);
+  count(totals.run, figures.run_us);
+  count(totals.output, figures.output_us);
+}
+
 class PrometheusMetrics final : public Metrics {
  public:
   explicit PrometheusMetrics(std::string_view compat) : compat_(compat) {
@@ -125,8 +146,16 @@ class PrometheusMetrics final : public Metrics {
   void refused(int status) override { refused_.Add({{"status", fmt::format("{}", status)}}).Increment(); }
   std::string text(const ModelRegistry& models, const HttpStats& http) override;
 
-  void ended(const std::string& model, std::string_view reason) {
-    requests_.Add({{"model_name", model}, {"finished_reason", std::string(reason)}}).Increment();
+  ModelTotals totals(const std::string& name) override {
+    const std::lock_guard lock(mutex_);
+    return totals_[name];
+  }
+
+  // `figures`: with reading, waiting and so on, as far as they are known.
+  void ended(const std::string& model, const RunFigures& figures) {
+    requests_.Add({{"model_name", model}, {"finished_reason", std::string(figures.reason)}}).Increment();
+    const std::lock_guard lock(mutex_);
+    add(totals_[model], figures);
   }
 
  private:
@@ -166,6 +195,7 @@ class PrometheusMetrics final : public Metrics {
 
   std::mutex mutex_;  // guards what follows
   std::map<std::string, ModelSeries> series_;
+  std::map<std::string, ModelTotals> totals_;
 };
 
 class Of final : public ModelMetrics {
@@ -181,7 +211,12 @@ class Of final : public ModelMetrics {
     series_.prompt_total->Increment(static_cast<double>(f.prompt_tokens));
     series_.generation_total->Increment(static_cast<double>(f.completion_tokens));
     series_.cached_total->Increment(static_cast<double>(f.cached_tokens));
-    all_.ended(model_, f.reason);
+    const auto us = static_cast<int64_t>(f.seconds * 1e6);
+    all_.ended(model_, {.reason = f.reason, .all_us = us, .run_us = us});
+  }
+  void run_ended(const RunFigures& f) override {
+    series_.duration->Observe(static_cast<double>(f.all_us) * 1e-6);
+    all_.ended(model_, f);
   }
 
  private:
@@ -229,7 +264,11 @@ std::string PrometheusMetrics::text(const ModelRegistry& models, const HttpStats
     const auto model = models.find(entry.name);
     const ModelSeries& s = series_of(entry.name);
     if (model == nullptr) {
-      s.ready->Set(0);
+      const auto network = models.find_network(entry.name);
+      s.ready->Set(network != nullptr ? 1 : 0);
+      const NetworkQueue::Stats now = network != nullptr ? network->queue->stats() : NetworkQueue::Stats();
+      s.running->Set(static_cast<double>(now.running));
+      s.waiting->Set(static_cast<double>(now.waiting));
       continue;
     }
     const EngineStats stats = model->engine->stats();

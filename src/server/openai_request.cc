@@ -151,22 +151,6 @@ Counts count_marks(std::string_view text) {
   return counts;
 }
 
-Result<Json> parse_body(std::string_view body, const RequestLimits& limits) {
-  if (nests_deeper_than(body, kJsonNestingMax))
-    return error(Code::kInvalid, fmt::format("the body nests deeper than {}", kJsonNestingMax));
-  const Counts counts = count_marks(body);
-  if (counts.commas + counts.colons >= limits.nodes_max)
-    return error(Code::kInvalid, fmt::format("the body has more than {} values", limits.nodes_max));
-  // Objects that keep the order of their keys look through all of them for each one they get.
-  if (counts.colons > limits.keys_max)
-    return error(Code::kInvalid, fmt::format("the body has more than {} keys", limits.keys_max));
-  if (utf8_invalid_at(body) != kUtf8Valid) return error(Code::kInvalid, "the body is not UTF-8");
-  Json json = Json::parse(body, nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) return error(Code::kInvalid, "the body " + describe_json_error(body));
-  if (!json.is_object()) return error(Code::kInvalid, "the body must be a JSON object");
-  return json;
-}
-
 Result<std::vector<std::string>> read_stops(const Body& body, const RequestLimits& limits) {
   std::vector<std::string> stops;
   const Json* value = body.find("stop");
@@ -321,8 +305,28 @@ Result<> only_value(const Body& body, std::string_view key, const Json& value) {
 
 }  // namespace
 
+Result<Json> parse_json_object(std::string_view body, const RequestLimits& limits) {
+  if (nests_deeper_than(body, kJsonNestingMax))
+    return error(Code::kInvalid, fmt::format("the body nests deeper than {}", kJsonNestingMax));
+  const Counts counts = count_marks(body);
+  if (counts.commas + counts.colons >= limits.nodes_max)
+    return error(Code::kInvalid, fmt::format("the body has more than {} values", limits.nodes_max));
+  // Objects that keep the order of their keys look through all of them for each one they get.
+  if (counts.colons > limits.keys_max)
+    return error(Code::kInvalid, fmt::format("the body has more than {} keys", limits.keys_max));
+  if (utf8_invalid_at(body) != kUtf8Valid) return error(Code::kInvalid, "the body is not UTF-8");
+  Json json = Json::parse(body, nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded()) return error(Code::kInvalid, "the body " + describe_json_error(body));
+  if (!json.is_object()) return error(Code::kInvalid, "the body must be a JSON object");
+  return json;
+}
+
+Result<Wishes> parse_wishes(const Json& fields, const RequestLimits& limits, std::string* param) {
+  return read_wishes(Body(fields, param), limits);
+}
+
 Result<ChatRequest> parse_chat_request(std::string_view text, const RequestLimits& limits, std::string* param) {
-  BOLIDE_TRY(Json json, parse_body(text, limits));
+  BOLIDE_TRY(Json json, parse_json_object(text, limits));
   const Body body(json, param);
   constexpr std::string_view kAlso[] = {"messages",        "max_completion_tokens", "top_logprobs",
                                         "tools",           "tool_choice",           "parallel_tool_calls",
@@ -358,7 +362,7 @@ Result<ChatRequest> parse_chat_request(std::string_view text, const RequestLimit
 
 Result<CompletionRequest> parse_completion_request(std::string_view text, const RequestLimits& limits,
                                                    std::string* param) {
-  BOLIDE_TRY(const Json json, parse_body(text, limits));
+  BOLIDE_TRY(const Json json, parse_json_object(text, limits));
   const Body body(json, param);
   constexpr std::string_view kAlso[] = {"prompt", "echo", "best_of", "suffix"};
   BOLIDE_TRY(body.only(kCommon, kAlso));
@@ -406,7 +410,7 @@ Result<CompletionRequest> parse_completion_request(std::string_view text, const 
 }
 
 Result<TokenizeRequest> parse_tokenize_request(std::string_view text, const RequestLimits& limits, std::string* param) {
-  BOLIDE_TRY(Json json, parse_body(text, limits));
+  BOLIDE_TRY(Json json, parse_json_object(text, limits));
   const Body body(json, param);
   constexpr std::string_view kKnown[] = {"model", "prompt", "messages", "add_special_tokens", "add_generation_prompt"};
   BOLIDE_TRY(body.only(kKnown, {}));
@@ -429,7 +433,7 @@ Result<TokenizeRequest> parse_tokenize_request(std::string_view text, const Requ
 
 Result<DetokenizeRequest> parse_detokenize_request(std::string_view text, const RequestLimits& limits,
                                                    std::string* param) {
-  BOLIDE_TRY(const Json json, parse_body(text, limits));
+  BOLIDE_TRY(const Json json, parse_json_object(text, limits));
   const Body body(json, param);
   constexpr std::string_view kKnown[] = {"model", "tokens"};
   BOLIDE_TRY(body.only(kKnown, {}));

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <iterator>
-#include <nlohmann/json.hpp>
 
 #include "base/json_string.h"
 
@@ -90,78 +89,6 @@ std::string front_of(const ResponseHead& head, std::string_view object) {
                      head.created, json_string(head.model));
 }
 
-}  // namespace
-
-std::string whole_response(const ResponseHead& head, std::span<const AnswerContent> answers, const Usage& usage) {
-  std::string out = front_of(head, head.chat ? "chat.completion" : "text_completion");
-  for (size_t i = 0; i < answers.size(); ++i) {
-    const AnswerContent& a = answers[i];
-    if (i > 0) out += ',';
-    fmt::format_to(std::back_inserter(out), R"({{"index":{},)", a.index);
-    if (head.chat) {
-      const bool text_only = a.tool_calls.empty();
-      out += R"("message":{"role":"assistant","content":)";
-      out += a.text.empty() && !text_only ? "null" : json_string(a.text);
-      if (!text_only) out += R"(,"tool_calls":)" + tool_calls_json(a.tool_calls);
-      out += R"(,"refusal":null},"logprobs":)" + (a.logprobs ? chat_logprobs(a.tokens) : "null");
-    } else {
-      out += R"("text":)" + json_string(a.text) + R"(,"logprobs":)" +
-             (a.logprobs ? completion_logprobs(a.tokens) : "null");
-    }
-    fmt::format_to(std::back_inserter(out), R"(,"finish_reason":"{}"}})", a.finish_reason);
-  }
-  return out + R"(],"usage":)" + usage_json(usage) + "}";
-}
-
-ChunkWriter::ChunkWriter(ResponseHead head, bool include_usage)
-    : front_("data: " + front_of(head, head.chat ? "chat.completion.chunk" : "text_completion")),
-      back_(include_usage ? "],\"usage\":null}\n\n" : "]}\n\n"),
-      chat_(head.chat) {}
-
-std::string ChunkWriter::chunk(int32_t index, std::string_view delta, std::string_view logprobs,
-                               std::string_view reason) const {
-  return fmt::format(R"({}{{"index":{},{},"logprobs":{},"finish_reason":{}}}{})", front_, index, delta, logprobs,
-                     reason, back_);
-}
-
-std::string ChunkWriter::role(int32_t index) const {
-  return chunk(index, R"("delta":{"role":"assistant","content":""})", "null", "null");
-}
-
-std::string ChunkWriter::text(int32_t index, const TextPart& part, bool logprobs) const {
-  const std::string text = json_string(part.text);
-  if (chat_)
-    return chunk(index, fmt::format(R"("delta":{{"content":{}}})", text),
-                 logprobs ? chat_logprobs(part.tokens) : "null", "null");
-  return chunk(index, fmt::format(R"("text":{})", text), logprobs ? completion_logprobs(part.tokens) : "null", "null");
-}
-
-std::string ChunkWriter::tool_begin(int32_t index, size_t call, const ToolCall& of) const {
-  return chunk(
-      index,
-      fmt::format(
-          R"("delta":{{"tool_calls":[{{"index":{},"id":{},"type":"function","function":{{"name":{},"arguments":""}}}}]}})",
-          call, json_string(of.id), json_string(of.name)),
-      "null", "null");
-}
-
-std::string ChunkWriter::tool_more(int32_t index, size_t call, std::string_view arguments) const {
-  return chunk(index,
-               fmt::format(R"("delta":{{"tool_calls":[{{"index":{},"function":{{"arguments":{}}}}}]}})", call,
-                           json_string(arguments)),
-               "null", "null");
-}
-
-std::string ChunkWriter::finish(int32_t index, std::string_view reason) const {
-  return chunk(index, chat_ ? R"("delta":{})" : R"("text":"")", "null", fmt::format("\"{}\"", reason));
-}
-
-std::string ChunkWriter::usage(const Usage& usage) const {
-  return front_ + R"(],"usage":)" + usage_json(usage) + "}\n\n";
-}
-
-namespace {
-
 struct Kind {
   int status;
   std::string_view type, code;
@@ -188,6 +115,110 @@ std::string error_json(std::string_view message, std::string_view type, std::str
                      param.empty() ? "null" : json_string(param), code);
 }
 
+std::string whole_response(const ResponseHead& head, std::span<const AnswerContent> answers, const Usage& usage) {
+  std::string out = front_of(head, head.chat ? "chat.completion" : "text_completion");
+  for (size_t i = 0; i < answers.size(); ++i) {
+    const AnswerContent& a = answers[i];
+    if (i > 0) out += ',';
+    fmt::format_to(std::back_inserter(out), R"({{"index":{},)", a.index);
+    if (head.chat) {
+      const bool text_only = a.tool_calls.empty();
+      out += R"("message":{"role":"assistant","content":)";
+      out += a.text.empty() && !text_only ? "null" : json_string(a.text);
+      if (!text_only) out += R"(,"tool_calls":)" + tool_calls_json(a.tool_calls);
+      out += R"(,"refusal":null},"logprobs":)" + (a.logprobs ? chat_logprobs(a.tokens) : "null");
+    } else {
+      out += R"("text":)" + json_string(a.text) + R"(,"logprobs":)" +
+             (a.logprobs ? completion_logprobs(a.tokens) : "null");
+    }
+    fmt::format_to(std::back_inserter(out), R"(,"finish_reason":"{}"}})", a.finish_reason);
+  }
+  return out + R"(],"usage":)" + usage_json(usage) + "}";
+}
+
+class OpenAiFormat final : public AnswerFormat {
+ public:
+  OpenAiFormat(const ResponseHead& head, bool include_usage);
+
+  std::string begin(int32_t index) const override;  // of a chat: the role
+  std::string text(int32_t index, const TextPart& part, bool logprobs) const override;
+  std::string tool_begin(int32_t index, size_t call, const ToolCall& of) const override;
+  std::string tool_more(int32_t index, size_t call, std::string_view arguments) const override;
+  std::string finish(int32_t index, std::string_view reason) const override;
+  std::string end(const Usage& usage) const override;
+  std::string error_event(const Error& failure) const override;
+  HttpResponse whole(std::span<const AnswerContent> answers, const Usage& usage) const override {
+    return {200, {{"Content-Type", "application/json"}}, whole_response(head_, answers, usage)};
+  }
+  HttpResponse refusal(const Error& failure) const override { return error_response(failure); }
+
+ private:
+  // `delta`: the JSON text of the choice's part that differs.
+  std::string chunk(int32_t index, std::string_view delta, std::string_view logprobs, std::string_view reason) const;
+
+  const ResponseHead head_;
+  const bool include_usage_;
+  const std::string front_;  // of a chunk, up to the choices
+  const std::string back_;   // behind them
+  const bool chat_;
+};
+
+OpenAiFormat::OpenAiFormat(const ResponseHead& head, bool include_usage)
+    : head_(head),
+      include_usage_(include_usage),
+      front_("data: " + front_of(head, head.chat ? "chat.completion.chunk" : "text_completion")),
+      back_(include_usage ? "],\"usage\":null}\n\n" : "]}\n\n"),
+      chat_(head.chat) {}
+
+std::string OpenAiFormat::chunk(int32_t index, std::string_view delta, std::string_view logprobs,
+                                std::string_view reason) const {
+  return fmt::format(R"({}{{"index":{},{},"logprobs":{},"finish_reason":{}}}{})", front_, index, delta, logprobs,
+                     reason, back_);
+}
+
+std::string OpenAiFormat::begin(int32_t index) const {
+  return chat_ ? chunk(index, R"("delta":{"role":"assistant","content":""})", "null", "null") : std::string();
+}
+
+std::string OpenAiFormat::text(int32_t index, const TextPart& part, bool logprobs) const {
+  const std::string text = json_string(part.text);
+  if (chat_)
+    return chunk(index, fmt::format(R"("delta":{{"content":{}}})", text),
+                 logprobs ? chat_logprobs(part.tokens) : "null", "null");
+  return chunk(index, fmt::format(R"("text":{})", text), logprobs ? completion_logprobs(part.tokens) : "null", "null");
+}
+
+std::string OpenAiFormat::tool_begin(int32_t index, size_t call, const ToolCall& of) const {
+  return chunk(
+      index,
+      fmt::format(
+          R"("delta":{{"tool_calls":[{{"index":{},"id":{},"type":"function","function":{{"name":{},"arguments":""}}}}]}})",
+          call, json_string(of.id), json_string(of.name)),
+      "null", "null");
+}
+
+std::string OpenAiFormat::tool_more(int32_t index, size_t call, std::string_view arguments) const {
+  return chunk(index,
+               fmt::format(R"("delta":{{"tool_calls":[{{"index":{},"function":{{"arguments":{}}}}}]}})", call,
+                           json_string(arguments)),
+               "null", "null");
+}
+
+std::string OpenAiFormat::finish(int32_t index, std::string_view reason) const {
+  return chunk(index, chat_ ? R"("delta":{})" : R"("text":"")", "null", fmt::format("\"{}\"", reason));
+}
+
+std::string OpenAiFormat::end(const Usage& usage) const {
+  std::string out;
+  if (include_usage_) out = front_ + R"(],"usage":)" + usage_json(usage) + "}\n\n";
+  return out + "data: [DONE]\n\n";
+}
+
+std::string OpenAiFormat::error_event(const Error& failure) const {
+  const Kind kind = kind_of(failure.code);
+  return "data: " + error_json(failure.text, kind.type, {}, kind.code) + "\n\n";
+}
+
 }  // namespace
 
 HttpResponse error_response(const Error& failure, std::string_view param, std::string_view code) {
@@ -201,15 +232,14 @@ HttpResponse error_response(const Error& failure, std::string_view param, std::s
   return response;
 }
 
-std::string error_event(const Error& failure) {
-  const Kind kind = kind_of(failure.code);
-  return "data: " + error_json(failure.text, kind.type, {}, kind.code) + "\n\n";
-}
-
 HttpResponse status_response(int status, std::string_view message, std::string_view code) {
   return {status,
           {{"Content-Type", "application/json"}},
           error_json(message, status < 500 ? "invalid_request_error" : "server_error", {}, code)};
+}
+
+std::unique_ptr<AnswerFormat> openai_format(const ResponseHead& head, bool include_usage) {
+  return std::make_unique<OpenAiFormat>(head, include_usage);
 }
 
 }  // namespace bolide::server

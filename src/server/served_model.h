@@ -1,4 +1,4 @@
-// ServedModel: a model that is loaded, as the server sees it; ModelRegistry: those that there are.
+// ServedModel: a language model that is loaded, as the server sees it; ModelRegistry: all models that there are.
 //
 // Thread rules: a ServedModel does not change and all of it may be used by any thread; so may a registry's functions.
 #pragma once
@@ -32,17 +32,21 @@ struct ServedModel {
   std::shared_ptr<EngineClient> engine;
 };
 
+struct ServedNetwork;  // served_network.h
+
 struct ModelEntry {
   std::string name;
-  std::string state;   // "READY", "UNAVAILABLE", as KServe names them
+  std::string state;   // "READY", "UNAVAILABLE", "LOADING", "UNLOADING", as Triton names them
   std::string reason;  // why it is not ready
 };
 
 class ModelRegistry {
  public:
   virtual ~ModelRegistry() = default;
-  // Null: there is no such model, or it is not loaded.
+  // Null: there is no such language model, or it is not loaded.
   virtual std::shared_ptr<const ServedModel> find(std::string_view name) const = 0;
+  // The same of ONNX models.
+  virtual std::shared_ptr<const ServedNetwork> find_network(std::string_view name) const = 0;
   virtual std::vector<ModelEntry> list() const = 0;  // in the order in which they were named
   // Errors: kNotFound, no model of this name was named when the program started; those of opening a model.
   virtual Result<> load(std::string_view name) = 0;

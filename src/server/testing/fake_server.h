@@ -8,6 +8,7 @@
 #include "engine/testing/fake_runner.h"
 #include "formats/tokenizer_json.h"
 #include "server/api.h"
+#include "server/served_network.h"
 #include "server/testing/http_client.h"
 
 namespace bolide::server::test {
@@ -51,11 +52,20 @@ class FakeRegistry final : public ModelRegistry {
   std::shared_ptr<const ServedModel> find(std::string_view name) const override {
     return name == model->name ? model : nullptr;
   }
-  std::vector<ModelEntry> list() const override { return {{model->name, "READY", ""}}; }
-  Result<> load(std::string_view) override { return {}; }
-  Result<> unload(std::string_view) override { return {}; }
+  std::shared_ptr<const ServedNetwork> find_network(std::string_view name) const override {
+    return network != nullptr && name == network->name ? network : nullptr;
+  }
+  std::vector<ModelEntry> list() const override {
+    std::vector<ModelEntry> all = {{model->name, "READY", ""}, {"absent", "UNAVAILABLE", "unloaded"}};
+    if (network != nullptr) all.push_back({network->name, "READY", ""});
+    return all;
+  }
+  Result<> load(std::string_view name) override { return change(name, "load"); }
+  Result<> unload(std::string_view name) override { return change(name, "unload"); }
 
   std::shared_ptr<ServedModel> model;
+  std::shared_ptr<ServedNetwork> network;  // may be null
+  std::function<Result<>(std::string_view name, std::string_view what)> change = [](auto, auto) { return ok(); };
 };
 
 // Its parts end in the order that `bolide serve` has: handlers, engine, connections.
@@ -70,6 +80,8 @@ class FakeServer {
     SchedulerOptions limits = fake_limits();
     std::string keys, compat;
     std::function<Result<>(const StepBatch&)> on_submit;
+    std::shared_ptr<ServedNetwork> network;
+    std::function<Result<>(std::string_view name, std::string_view what)> on_change;
     std::vector<int32_t> stop_ids;
     std::string answer;  // what every answer is, and then an end of text; empty: what the runner makes up
     std::string chat_template =
@@ -100,6 +112,8 @@ class FakeServer {
                                                                 .context = options_.limits.context,
                                                                 .vocab = FakeRunner::kVocab,
                                                                 .engine = engine_});
+    registry_.network = options_.network;
+    if (options_.on_change) registry_.change = options_.on_change;
     std::unique_ptr<ApiKeys> keys;
     if (!options_.keys.empty()) {
       auto parsed = ApiKeys::parse(options_.keys, "keys", 99);
@@ -116,6 +130,7 @@ class FakeServer {
   }
   ~FakeServer() {
     engine_->stop();
+    if (registry_.network != nullptr) registry_.network->queue->stop();
     http_->drain();
     http_->stop();
     api_.reset();

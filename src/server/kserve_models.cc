@@ -1,0 +1,149 @@
+#include "server/kserve_models.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <iterator>
+
+#include "base/json_string.h"
+#include "server/kserve_tensors.h"
+#include "server/openai_request.h"
+
+namespace bolide::server {
+namespace {
+
+std::string json(std::string_view text) {
+  std::string out;
+  append_json_string(out, text);
+  return out;
+}
+
+// Of an input of any rank nothing can be said: one dim of any size is the least wrong.
+std::string dims_json(const TensorPort& port) {
+  return port.dims ? fmt::format("[{}]", fmt::join(*port.dims, ",")) : "[-1]";
+}
+
+template <class Write>
+std::string list(const std::vector<TensorPort>& ports, Write&& write) {
+  std::string out = "[";
+  for (const TensorPort& port : ports) out += (out.size() > 1 ? "," : "") + write(port);
+  return out + "]";
+}
+
+std::string port_json(const TensorPort& port) {
+  return fmt::format(R"({{"name":{},"datatype":"{}","shape":{}}})", json(port.name), *kserve_name(port.dtype),
+                     dims_json(port));
+}
+
+// As the configuration of models has it: BYTES are strings there.
+std::string config_port_json(const TensorPort& port) {
+  const std::string_view type = port.dtype == DType::kString ? "STRING" : *kserve_name(port.dtype);
+  return fmt::format(R"({{"name":{},"data_type":"TYPE_{}","dims":{}}})", json(port.name), type, dims_json(port));
+}
+
+std::string duration_json(const ModelTotals::Duration& duration) {
+  return fmt::format(R"({{"count":{},"ns":{}}})", duration.count, duration.us * 1000);
+}
+
+std::string totals_json(const NamedTotals& model) {
+  const ModelTotals& t = model.totals;
+  const std::string parts = fmt::format(R"("compute_input":{},"compute_infer":{},"compute_output":{})",
+                                        duration_json(t.input), duration_json(t.run), duration_json(t.output));
+  // Requests run one by one: as many runs as requests, in batches of one.
+  const std::string batches = t.success.count > 0 ? fmt::format(R"({{"batch_size":1,{}}})", parts) : "";
+  return fmt::format(
+      R"({{"name":{},"version":"{}","last_inference":{},"inference_count":{},"execution_count":{},"inference_stats":)"
+      R"({{"success":{},"fail":{},"queue":{},{},"cache_hit":{},"cache_miss":{}}},"batch_stats":[{}],"memory_usage":[]}})",
+      json(model.name), kModelVersion, t.last_ms, t.success.count, t.success.count, duration_json(t.success),
+      duration_json(t.fail), duration_json(t.queue), parts, duration_json({}), duration_json({}), batches);
+}
+
+// {"parameters": {...}} or nothing; `allowed`: a parameter that may be there.
+Result<> check_parameters(std::string_view body, const RequestLimits& limits, std::string_view allowed,
+                          std::string_view remedy) {
+  if (body.empty()) return {};
+  BOLIDE_TRY(const nlohmann::ordered_json parsed, parse_json_object(body, limits));
+  for (const auto& item : parsed.items()) {
+    if (item.key() != "parameters")
+      return error(Code::kUnsupported, fmt::format("{:.64}: this server does not have it; leave it out", item.key()));
+    if (item.value().is_null()) continue;
+    if (!item.value().is_object()) return error(Code::kInvalid, "parameters: must be an object");
+    for (const auto& parameter : item.value().items())
+      if (parameter.key() != allowed)
+        return error(Code::kUnsupported, fmt::format("parameters.{:.64}: {}", parameter.key(), remedy));
+  }
+  return {};
+}
+
+}  // namespace
+
+ModelOutline outline_of(const ServedModel& model) {
+  const auto text = [](const char* name) {
+    return std::vector<TensorPort>{{name, DType::kString, std::vector<int64_t>{1}}};
+  };
+  return {model.name, "bolide_" + model.format, text("text_input"), text("text_output"), true};
+}
+
+ModelOutline outline_of(const ServedNetwork& network) {
+  return {network.name, "onnx_onnxv1", network.inputs, network.outputs, false};
+}
+
+std::string server_metadata_json(std::string_view version) {
+  constexpr std::string_view kExtensions =
+      R"json("binary_tensor_data","generate","model_configuration","model_repository",)json"
+      R"json("model_repository(unload_dependents)","parameters","statistics")json";
+  return fmt::format(R"({{"name":"bolide","version":{},"extensions":[{}]}})", json(version), kExtensions);
+}
+
+std::string model_metadata_json(const ModelOutline& model) {
+  return fmt::format(R"({{"name":{},"versions":["{}"],"platform":{},"inputs":{},"outputs":{}}})", json(model.name),
+                     kModelVersion, json(model.platform), list(model.inputs, port_json),
+                     list(model.outputs, port_json));
+}
+
+std::string model_config_json(const ModelOutline& model) {
+  return fmt::format(R"({{"name":{},"platform":{},"backend":"bolide","max_batch_size":0,"input":{},"output":{},)"
+                     R"("model_transaction_policy":{{"decoupled":{}}}}})",
+                     json(model.name), json(model.platform), list(model.inputs, config_port_json),
+                     list(model.outputs, config_port_json), model.streams);
+}
+
+std::string statistics_json(std::span<const NamedTotals> models) {
+  std::string out;
+  for (const NamedTotals& model : models) out += (out.empty() ? "" : ",") + totals_json(model);
+  return R"({"model_stats":[)" + out + "]}";
+}
+
+std::string index_json(std::span<const ModelEntry> models, bool ready_alone) {
+  std::string out = "[";
+  for (const ModelEntry& model : models) {
+    if (ready_alone && model.state != "READY") continue;
+    fmt::format_to(std::back_inserter(out), R"({}{{"name":{},"version":"{}","state":{},"reason":{}}})",
+                   out.size() > 1 ? "," : "", json(model.name), kModelVersion, json(model.state), json(model.reason));
+  }
+  return out + "]";
+}
+
+Result<bool> parse_index_request(std::string_view body, const RequestLimits& limits) {
+  if (body.empty()) return false;
+  BOLIDE_TRY(const nlohmann::ordered_json parsed, parse_json_object(body, limits));
+  bool ready = false;
+  for (const auto& item : parsed.items()) {
+    if (item.key() != "ready" || !item.value().is_boolean())
+      return error(Code::kUnsupported,
+                   fmt::format("{:.64}: an index may have ready, true or false, and nothing else", item.key()));
+    ready = item.value().get<bool>();
+  }
+  return ready;
+}
+
+Result<> check_load_request(std::string_view body, const RequestLimits& limits) {
+  return check_parameters(body, limits, "",
+                          "models are those that the server was started with, as their files are; leave it out");
+}
+
+Result<> check_unload_request(std::string_view body, const RequestLimits& limits) {
+  return check_parameters(body, limits, "unload_dependents", "this server does not have it; leave it out");
+}
+
+}  // namespace bolide::server
