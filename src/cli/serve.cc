@@ -65,8 +65,11 @@ constexpr Option<ServeFlags> kServeOptions[] = {
     {"api_key_file",
      &ServeFlags::api_key_file,
      {},
-     "file of keys that clients must send, a line each: NAME KEY [concurrent=N] [requests-per-minute=N]"},
-    {"no_auth", &ServeFlags::no_auth, {}, "listen beyond this machine although there are no keys"},
+     "file of keys that clients must send, a line each: NAME KEY [concurrent=N] [requests-per-minute=N] [urgent]"},
+    {"no_auth",
+     &ServeFlags::no_auth,
+     {},
+     "everybody may ask: listen beyond this machine without keys, or answer to any name that it is called by"},
     {"tls_cert", &ServeFlags::tls_cert, {}, "certificate chain (PEM): the server speaks HTTPS"},
     {"tls_key", &ServeFlags::tls_key, {}, "the certificate's private key (PEM)"},
     {"metrics_compat",
@@ -207,6 +210,7 @@ void print_start(const ServeFlags& flags, const ServedModels& models, uint16_t p
 void drain(const ServeFlags& flags, server::Api& api, ServedModels& models, server::HttpServer& http) {
   tell(fmt::format("ending: running requests have {} s; the next signal ends at once", flags.drain_seconds));
   api.set_draining();
+  http.retire();
   models.drain();
   if (!models.wait_idle(static_cast<int64_t>(flags.drain_seconds * 1e6)))
     tell("requests that did not end in time are cut off");
@@ -233,7 +237,7 @@ Result<> serve(const ServeFlags& flags, const Version& version) {
   api_options.version = version.number;
   api_options.body_bytes_max = static_cast<size_t>(flags.body_bytes);
   api_options.request_us_max = static_cast<int64_t>(flags.request_seconds * 1e6);
-  api_options.secret = random_number();
+  api_options.loopback_names_only = keys == nullptr && !flags.no_auth;
   server::HttpOptions http_options;
   http_options.host = flags.host;
   http_options.port = static_cast<uint16_t>(flags.port);
@@ -251,7 +255,8 @@ Result<> serve(const ServeFlags& flags, const Version& version) {
     return server != nullptr ? server->stats() : server::HttpStats();
   });
   BOLIDE_TRY(http, server::HttpServer::start(
-                       http_options, [&api](const auto& exchange) { api.handle(exchange); }, server::Api::error_body));
+                       http_options, [&api](const auto& exchange) { api.handle(exchange); }, server::Api::error_body,
+                       [&api](const auto& head, uint64_t* body_bytes) { return api.admit(head, body_bytes); }));
   listening = http.get();
   catch_stops();
   allow_connections();

@@ -125,8 +125,11 @@ std::vector<server::ModelEntry> ServedModels::list() const {
   const std::lock_guard lock(mutex_);
   std::vector<server::ModelEntry> list;
   for (const Entry& entry : entries_) {
-    const bool ready = entry.loaded != nullptr && !entry.busy;
-    list.push_back({entry.name, ready ? "READY" : "UNAVAILABLE", ready ? "" : entry.reason});
+    const bool there = entry.loaded != nullptr;
+    if (entry.busy)
+      list.push_back({entry.name, there ? "UNLOADING" : "LOADING", entry.reason});
+    else
+      list.push_back({entry.name, there ? "READY" : "UNAVAILABLE", there ? "" : entry.reason});
   }
   return list;
 }

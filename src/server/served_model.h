@@ -34,7 +34,7 @@ struct ServedModel {
 
 struct ModelEntry {
   std::string name;
-  std::string state;   // "READY", "UNAVAILABLE", as KServe names them
+  std::string state;   // "READY", "LOADING", "UNLOADING", "UNAVAILABLE", as Triton names them
   std::string reason;  // why it is not ready
 };
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
 
 #include "engine/testing/fake_runner.h"
 #include "formats/tokenizer_json.h"
@@ -49,13 +50,16 @@ inline SchedulerOptions fake_limits() {
 class FakeRegistry final : public ModelRegistry {
  public:
   std::shared_ptr<const ServedModel> find(std::string_view name) const override {
-    return name == model->name ? model : nullptr;
+    if (on_find) on_find();
+    return name == model->name && state == "READY" ? model : nullptr;
   }
-  std::vector<ModelEntry> list() const override { return {{model->name, "READY", ""}}; }
+  std::vector<ModelEntry> list() const override { return {{model->name, state, state == "READY" ? "" : "is not"}}; }
   Result<> load(std::string_view) override { return {}; }
   Result<> unload(std::string_view) override { return {}; }
 
   std::shared_ptr<ServedModel> model;
+  std::string state = "READY";    // set before anybody asks, as what follows
+  std::function<void()> on_find;  // may throw
 };
 
 // Its parts end in the order that `bolide serve` has: handlers, engine, connections.
@@ -70,6 +74,8 @@ class FakeServer {
     SchedulerOptions limits = fake_limits();
     std::string keys, compat;
     std::function<Result<>(const StepBatch&)> on_submit;
+    std::string model_state = "READY";
+    std::function<void()> on_find;  // of the registry
     std::vector<int32_t> stop_ids;
     std::string answer;  // what every answer is, and then an end of text; empty: what the runner makes up
     std::string chat_template =
@@ -106,13 +112,21 @@ class FakeServer {
       EXPECT_TRUE(parsed.has_value()) << parsed.error().text;
       keys = *std::move(parsed);
     }
+    registry_.state = options_.model_state;
+    registry_.on_find = options_.on_find;
     options_.http.port = 0;
     options_.http.threads = 2;
     api_ = std::make_unique<Api>(registry_, options_.api, *Metrics::make(options_.compat), std::move(keys));
-    auto started =
-        HttpServer::start(options_.http, [this](const auto& exchange) { api_->handle(exchange); }, Api::error_body);
+    api_->set_http_stats([this] {
+      const HttpServer* server = listening_;
+      return server != nullptr ? server->stats() : HttpStats();
+    });
+    auto started = HttpServer::start(
+        options_.http, [this](const auto& exchange) { api_->handle(exchange); }, Api::error_body,
+        [this](const HttpRequest& head, uint64_t* body_bytes) { return api_->admit(head, body_bytes); });
     EXPECT_TRUE(started.has_value()) << started.error().text;
     http_ = *std::move(started);
+    listening_ = http_.get();
   }
   ~FakeServer() {
     engine_->stop();
@@ -151,6 +165,7 @@ class FakeServer {
   FakeRegistry registry_;
   std::shared_ptr<Engine> engine_;
   std::unique_ptr<HttpServer> http_;
+  std::atomic<HttpServer*> listening_{nullptr};  // the same, for the server's threads
   std::unique_ptr<Api> api_;
 };
 
