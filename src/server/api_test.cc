@@ -351,7 +351,8 @@ TEST(Api, CallsThatComeBackAreAsTheTemplateWantsThem) {
     const Answer answer = test::post(server.port(), "/tokenize", body.dump());
     if (answer.status != 200) return fmt::format("{} {}", answer.status, answer.body);
     std::string text;
-    for (const Json& id : json_of(answer)["tokens"]) text += static_cast<char>(id.get<int>());
+    const Json ids = json_of(answer)["tokens"];
+    for (const Json& id : ids) text += static_cast<char>(id.get<int>());
     return text;
   };
   constexpr const char* kObject = "{{ messages[1].tool_calls[0].function.arguments | tojson }}";
