@@ -58,6 +58,7 @@ class HttpExchange {
   // Runs it on a server's thread, after what was posted before; never two of one exchange at once, nor beside on_gone.
   virtual void post(std::function<void()> task) = 0;
   // The same at a time, unless the response has ended. Replaces an earlier one. Exchanges without a clock drop it.
+  // NOLINTNEXTLINE(performance-unnecessary-value-param): those with one keep it
   virtual void post_at(std::chrono::steady_clock::time_point, std::function<void()>) {}
 };
 

@@ -16,7 +16,7 @@ namespace bolide::server::beast {
 struct GrowingBody {
   using value_type = std::string;
 
-  class reader {
+  class reader {  // NOLINT(readability-identifier-naming): Beast looks for it
    public:
     template <bool kRequest, class Fields>
     reader(boost::beast::http::header<kRequest, Fields>&, value_type& body) : body_(body) {}
