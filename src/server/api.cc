@@ -94,17 +94,20 @@ Api::Api(ModelRegistry& registry, const ApiOptions& options, std::unique_ptr<Met
       keys_(std::move(keys)),
       text_(options.text_threads, 256) {}
 
-const Api::Route* Api::route_of(const HttpRequest& request, HttpResponse* refusal) const {
+bool Api::calls_us_rightly(const HttpRequest& request, HttpResponse* refusal) const {
   const std::string_view host = request.header("host");  // browsers always send it
-  if (options_.loopback_names_only && !host.empty() && !is_loopback_host(host)) {
-    *refusal = status_response(
-        403,
-        fmt::format("this server needs no key, so it answers only those who call it localhost, 127.0.0.1 or [::1], "
-                    "not {:.200}; start it with --api-key-file, or with --no-auth if everybody may ask",
-                    host),
-        "host_not_allowed");
-    return nullptr;
-  }
+  if (!options_.loopback_names_only || host.empty() || is_loopback_host(host)) return true;
+  *refusal = status_response(
+      403,
+      fmt::format("this server needs no key, so it answers only those who call it localhost, 127.0.0.1 or [::1], "
+                  "not {:.200}; start it with --api-key-file, or with --no-auth if everybody may ask",
+                  host),
+      "host_not_allowed");
+  return false;
+}
+
+const Api::Route* Api::route_of(const HttpRequest& request, HttpResponse* refusal) const {
+  if (!calls_us_rightly(request, refusal)) return nullptr;
   std::string allowed;
   for (const Route& route : kRoutes) {
     const bool all_below = route.path.ends_with('/');

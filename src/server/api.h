@@ -65,7 +65,8 @@ class Api {
 
   // Who asks; null: nobody that may. With no keys at all somebody without a name.
   const ApiKey* caller_of(const HttpRequest& request) const;
-  // Null: `refusal` says why.
+  // Both: if not, `refusal` says why.
+  bool calls_us_rightly(const HttpRequest& request, HttpResponse* refusal) const;
   const Route* route_of(const HttpRequest& request, HttpResponse* refusal) const;
   size_t body_limit(const Route& route) const;
   // Answers, and counts, what no engine saw.
