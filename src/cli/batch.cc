@@ -14,6 +14,7 @@
 #include "cli/flags.h"
 #include "cli/signals.h"
 #include "server/batch/batch.h"
+#include "server/random_id.h"
 
 namespace bolide::cli {
 namespace {
@@ -99,18 +100,17 @@ Result<BatchFiles> open_files(const BatchFlags& flags) {
   return files;
 }
 
-server::ApiOptions api_options(uint64_t secret) {
+server::ApiOptions api_options() {
   server::ApiOptions options;
   options.body_bytes_max = server::kRequestLineBytesMax;
   options.long_body_bytes = std::numeric_limits<size_t>::max();
-  options.request_us_max = std::numeric_limits<int64_t>::max() / 2;
-  options.secret = secret;
+  options.request_us_max = int64_t{100} * 365 * 86'400 * 1'000'000;  // a century, which clocks of nanoseconds can count
   return options;
 }
 
 // Nothing is refused because too much waits: how much is under way is the batch's to say.
 Result<ServedModelOptions> model_options(const BatchFlags& flags) {
-  BOLIDE_TRY(ServedModelOptions options, to_served_options(flags.engine, random_number()));
+  BOLIDE_TRY(ServedModelOptions options, to_served_options(flags.engine, server::random_number()));
   options.engine.queue_requests_max = std::numeric_limits<int32_t>::max();
   options.engine.queue_tokens_max = std::numeric_limits<int64_t>::max();
   return options;
@@ -165,7 +165,7 @@ Result<BatchEnd> answer(const BatchFlags& flags, BatchFiles& files, const Versio
   BOLIDE_TRY(auto metrics, server::Metrics::make(""));
   ServedModels models(options);
   for (const std::string& model : flags.engine.models) BOLIDE_TRY(models.add(model));
-  server::ApiOptions of_api = api_options(random_number());
+  server::ApiOptions of_api = api_options();
   of_api.version = version.number;
   server::Api api(models, of_api, std::move(metrics));
   server::BatchOptions of_batch;

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <random>
-
 namespace bolide::cli {
 namespace {
 
@@ -67,11 +65,6 @@ Result<ServedModelOptions> to_served_options(const EngineFlags& flags, uint64_t 
   options.template_file = flags.template_file;
   options.drain_us = static_cast<int64_t>(flags.drain_seconds * 1e6);
   return options;
-}
-
-uint64_t random_number() {
-  std::random_device device;
-  return uint64_t{device()} << 32 | device();
 }
 
 }  // namespace bolide::cli

@@ -33,7 +33,4 @@ std::vector<OptionGroup> engine_option_groups(EngineFlags& flags);
 // `secret`: of EngineOptions. Errors name the flag.
 Result<ServedModelOptions> to_served_options(const EngineFlags& flags, uint64_t secret);
 
-// That nobody can guess.
-uint64_t random_number();
-
 }  // namespace bolide::cli

@@ -21,6 +21,7 @@
 #include "measure/report.h"
 #include "server/api.h"
 #include "server/kserve_tensors.h"
+#include "server/random_id.h"
 
 namespace bolide::cli {
 namespace {
@@ -69,8 +70,11 @@ constexpr Option<ServeFlags> kServeOptions[] = {
     {"api_key_file",
      &ServeFlags::api_key_file,
      {},
-     "file of keys that clients must send, a line each: NAME KEY [concurrent=N] [requests-per-minute=N]"},
-    {"no_auth", &ServeFlags::no_auth, {}, "listen beyond this machine although there are no keys"},
+     "file of keys that clients must send, a line each: NAME KEY [concurrent=N] [requests-per-minute=N] [urgent]"},
+    {"no_auth",
+     &ServeFlags::no_auth,
+     {},
+     "everybody may ask: listen beyond this machine without keys, or answer to any name that it is called by"},
     {"no_model_control", &ServeFlags::no_model_control, {}, "requests cannot load and unload models"},
     {"tls_cert", &ServeFlags::tls_cert, {}, "certificate chain (PEM): the server speaks HTTPS"},
     {"tls_key", &ServeFlags::tls_key, {}, "the certificate's private key (PEM)"},
@@ -214,6 +218,7 @@ void print_start(const ServeFlags& flags, const ServedModels& models, uint16_t p
 void drain(const ServeFlags& flags, server::Api& api, ServedModels& models, server::HttpServer& http) {
   tell(fmt::format("ending: running requests have {} s; the next signal ends at once", flags.engine.drain_seconds));
   api.set_draining();
+  http.retire();
   models.drain();
   if (!models.wait_idle(static_cast<int64_t>(flags.engine.drain_seconds * 1e6)))
     tell("requests that did not end in time are cut off");
@@ -225,7 +230,7 @@ void drain(const ServeFlags& flags, server::Api& api, ServedModels& models, serv
 
 Result<> serve(const ServeFlags& flags, const Version& version) {
   BOLIDE_TRY(check_combination(flags));
-  const uint64_t secret = random_number();
+  const uint64_t secret = server::random_number();
   std::unique_ptr<server::ApiKeys> keys;
   if (!flags.api_key_file.empty()) {
     BOLIDE_TRY(const std::string text, read_file(flags.api_key_file, 4u << 20));
@@ -240,8 +245,8 @@ Result<> serve(const ServeFlags& flags, const Version& version) {
   api_options.version = version.number;
   api_options.body_bytes_max = static_cast<size_t>(flags.body_bytes);
   api_options.request_us_max = static_cast<int64_t>(flags.request_seconds * 1e6);
-  api_options.secret = random_number();
   api_options.model_control = !flags.no_model_control;
+  api_options.loopback_names_only = keys == nullptr && !flags.no_auth;
   server::HttpOptions http_options;
   http_options.host = flags.host;
   http_options.port = static_cast<uint16_t>(flags.port);
@@ -259,7 +264,8 @@ Result<> serve(const ServeFlags& flags, const Version& version) {
     return server != nullptr ? server->stats() : server::HttpStats();
   });
   BOLIDE_TRY(http, server::HttpServer::start(
-                       http_options, [&api](const auto& exchange) { api.handle(exchange); }, server::Api::error_body));
+                       http_options, [&api](const auto& exchange) { api.handle(exchange); }, server::Api::error_body,
+                       [&api](const auto& head, uint64_t* body_bytes) { return api.admit(head, body_bytes); }));
   listening = http.get();
   catch_stops();
   ::signal(SIGPIPE, SIG_IGN);  // a client that is gone is an error of that write

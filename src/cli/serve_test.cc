@@ -193,6 +193,20 @@ TEST(Serve, ASecondSignalEndsAtOnce) {
   EXPECT_EQ(process.wait(), 1000 + SIGTERM);
 }
 
+// A page cannot turn its own name into this machine's address and ask on the user's behalf.
+TEST(Serve, ByAnotherNameItAnswersOnlyIfEverybodyMayAsk) {
+  for (const bool anybody : {false, true}) {
+    Process process(words(anybody ? std::vector<std::string>{"--no-auth"} : std::vector<std::string>()));
+    ASSERT_NE(process.port(), 0) << process.said();
+    HttpClient own(process.port()), other(process.port());
+    EXPECT_EQ(own.get("/v1/models").status, 200);
+    other.send("GET /v1/models HTTP/1.1\r\nHost: pages.example\r\n\r\n");
+    EXPECT_EQ(other.read_answer().status, anybody ? 200 : 403);
+    process.signal(SIGTERM);
+    EXPECT_EQ(process.wait(), 0);
+  }
+}
+
 TEST(Serve, AnOpenServerMustBeMeant) {
   for (const auto& more : std::vector<std::vector<std::string>>{{"--host", "0.0.0.0"},
                                                                 {"--tls-cert", "x.pem"},

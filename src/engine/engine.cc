@@ -52,6 +52,7 @@ void Engine::stop() {
     stopping_ = true;
   }
   arrived_.notify_all();
+  const std::lock_guard joining(joining_);
   if (thread_.joinable()) thread_.join();
 }
 

@@ -88,8 +88,8 @@ class Engine final : public EngineClient {
   void drain();
   // Until nothing is left to answer, or the time is over. True: nothing is left.
   bool wait_idle(int64_t timeout_us);
-  // Ends what is under way, whose sinks hear kUnavailable, and the engine's thread. One thread calls this, not the
-  // engine's.
+  // Ends what is under way, whose sinks hear kUnavailable, and the engine's thread: it has ended when this returns. Any
+  // thread but the engine's, any number of times.
   void stop();
 
  private:
@@ -139,6 +139,7 @@ class Engine final : public EngineClient {
   EngineStats published_;
   int64_t step_started_us_ = 0;
 
+  std::mutex joining_;  // guards the end of thread_
   std::thread thread_;  // last: everything is there when it starts
 };
 

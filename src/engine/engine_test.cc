@@ -281,6 +281,28 @@ TEST(Engine, AStepThatHangsIsSeenWhileItHangs) {
   EXPECT_TRUE(stats.stalled());
 }
 
+// lifecycle.stop
+TEST(Engine, ManyMayStopItAtOnce) {
+  for (int round = 0; round < 20; ++round) {
+    Engine engine(std::make_unique<FakeRunner>(limits()), {});
+    auto sink = std::make_shared<Collector>();
+    Request request;
+    request.prompt = {1, 2, 3};
+    request.tokens_max = 200;
+    ASSERT_TRUE(engine.submit(request, sink).has_value());
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t)
+      threads.emplace_back([&] {
+        engine.stop();
+        EXPECT_EQ(engine.stats().state, EngineState::kStopped);
+        EXPECT_TRUE(sink->over());
+      });
+    for (std::thread& thread : threads) thread.join();
+    engine.stop();
+    EXPECT_FALSE(engine.submit(request, sink).has_value());
+  }
+}
+
 TEST(Engine, StoppingTellsWhoWaits) {
   auto sink = std::make_shared<Collector>();
   {

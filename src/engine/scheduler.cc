@@ -215,7 +215,7 @@ void Scheduler::make_way() {
   }
 }
 
-bool Scheduler::admit(AnswerState& answer) {
+bool Scheduler::admit(AnswerState& answer, int64_t now_us) {
   // What it needs is on its way.
   if (!may_continue(answer)) return false;
   find_prefix(answer);
@@ -226,6 +226,7 @@ bool Scheduler::admit(AnswerState& answer) {
   counted_.prefix_tokens_asked += answer.sequence.size();
   counted_.prefix_tokens_found += answer.sequence.computed;
   if (answer.drawn == 0) answer.found = answer.sequence.computed;
+  if (answer.begun_us == 0) answer.begun_us = now_us;
   leave(answer);
   start_running(answer);
   return true;
@@ -390,7 +391,7 @@ StepBatch Scheduler::schedule(const StepBudget& budget, std::vector<Progress>* p
   }
   for (spare = limit - batch.tokens; spare > 0;) {
     AnswerState* answer = next_waiting();
-    if (answer == nullptr || !admit(*answer)) break;
+    if (answer == nullptr || !admit(*answer, budget.now_us)) break;
     const int32_t added = add_item(*answer, std::min(left_of(*answer), spare), /*may_preempt=*/false, batch);
     BOLIDE_CHECK(added > 0, "request {} was admitted without blocks", answer->request->id);
     spare -= added;
@@ -442,6 +443,7 @@ void Scheduler::commit(const StepBatch& batch, std::span<const int32_t> ids, std
       ended = Ended::kLength;
     Progress made{request.id, answer.choice, id, logprobs[i], answer.drawn == 1 ? answer.found : 0, ended};
     if (!tops.empty()) made.top = std::move(tops[i]);
+    if (answer.drawn == 1 && answer.choice == 0) made.begun_us = answer.begun_us;
     if (ended != Ended::kNot) {
       end(answer);
       made.request_over = --entry.left == 0;

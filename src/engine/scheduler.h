@@ -50,6 +50,7 @@ struct AnswerState {
   uint64_t drawn_by = 0;  // the last step that draws for it, and its item there
   int32_t drawn_item = -1;
   int32_t found = 0;      // tokens of the prompt that were in the cache when it was first admitted
+  int64_t begun_us = 0;   // when it was, on the clock of schedule
   int32_t published = 0;  // full blocks of `sequence` that prefix reuse knows
   PrefixKey prefix;       // of those
   enum class Place : uint8_t { kNowhere, kWaiting, kPreempted, kRunning } place = Place::kNowhere;
@@ -92,6 +93,7 @@ struct Progress {
   Ended ended = Ended::kNot;
   bool request_over = false;      // it was the request's last answer
   std::vector<TokenLogprob> top;  // Request::top_logprobs of them, likeliest first
+  int64_t begun_us = 0;           // when its request got its first step, with a request's first token; else 0
 };
 
 struct StepBudget {
@@ -163,7 +165,7 @@ class Scheduler {
   void start_running(AnswerState& answer);
   void leave(AnswerState& answer);
   AnswerState* next_waiting();
-  bool admit(AnswerState& answer);
+  bool admit(AnswerState& answer, int64_t now_us);
   void find_prefix(AnswerState& answer);
   // Adds up to `tokens` of the answer to the batch, as far as there are blocks; the number added. With `may_preempt`
   // those that rank behind it give way for one token.

@@ -2,19 +2,24 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "base/json_string.h"
+#include "base/log.h"
 #include "server/generation.h"
 #include "server/http_text.h"
 #include "server/openai_request.h"
 #include "server/playground.h"
 #include "server/prompts.h"
+#include "server/random_id.h"
 
 namespace bolide::server {
 namespace {
 
-constexpr int32_t kCompletionTokens = 16;  // OpenAI's default
+constexpr size_t kShortBody = 64 * 1024;    // where none is expected
+constexpr size_t kTokenizeBody = 1u << 20;  // tokens take many times the memory of their text
+constexpr int32_t kCompletionTokens = 16;   // OpenAI's default
 
 std::string json(std::string_view text) {
   std::string out;
@@ -34,17 +39,16 @@ int64_t steady_us() {
   return std::chrono::duration_cast<microseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// splitmix64: numbers that nobody can guess from those before, as long as the secret is one.
-uint64_t scramble(uint64_t x) {
-  x += 0x9e3779b97f4a7c15;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-  return x ^ (x >> 31);
-}
-
 std::string model_json(const ServedModel& model) {
   return fmt::format(R"({{"id":{},"object":"model","created":{},"owned_by":"bolide","max_model_len":{}}})",
                      json(model.name), model.created, model.context);
+}
+
+HttpResponse stranger() {
+  HttpResponse response = status_response(
+      401, "this server needs an API key: send Authorization: Bearer KEY, with one that it knows", "invalid_api_key");
+  response.headers.emplace_back("WWW-Authenticate", "Bearer");
+  return response;
 }
 
 bool is_json(std::string_view content_type) {
@@ -57,8 +61,9 @@ bool is_json(std::string_view content_type) {
 struct Api::Route {
   std::string_view method, path;  // a path that ends in a slash: all that begin so
   void (Api::*handler)(const Shared&);
-  bool long_work = false;  // with a body of JSON
-  bool open = false;       // needs no key
+  bool long_work = false;     // with a body of JSON
+  bool open = false;          // needs no key
+  size_t body_bytes_max = 0;  // 0: what all of its kind have
 };
 
 constexpr Api::Route Api::kRoutes[] = {
@@ -66,7 +71,7 @@ constexpr Api::Route Api::kRoutes[] = {
     {"POST", "/v1/completions", &Api::completions, true},
     {"GET", "/v1/models", &Api::models},
     {"GET", "/v1/models/", &Api::model},
-    {"POST", "/tokenize", &Api::tokenize, true},
+    {"POST", "/tokenize", &Api::tokenize, true, false, kTokenizeBody},
     {"POST", "/detokenize", &Api::detokenize, true},
     {"GET", "/health", &Api::ready, false, true},
     {"GET", "/health/ready", &Api::ready, false, true},
@@ -78,6 +83,8 @@ constexpr Api::Route Api::kRoutes[] = {
     {"GET", "/metrics", &Api::metrics},
     {"GET", "/playground", &Api::playground, false, true},
 };
+
+constexpr Api::Route Api::kKserve = {"", "/v2", &Api::kserve};
 
 Api::Api(ModelRegistry& registry, const ApiOptions& options, std::unique_ptr<Metrics> metrics,
          std::unique_ptr<ApiKeys> keys)
@@ -92,11 +99,22 @@ Api::Api(ModelRegistry& registry, const ApiOptions& options, std::unique_ptr<Met
                .body_bytes_max = options.body_bytes_max,
                .request_us_max = options.request_us_max,
                .text_threads = options.text_threads,
-               .model_control = options.model_control},
-              [this] { return next_number(); }) {}
+               .model_control = options.model_control}) {}
 
-void Api::handle(const Shared& exchange) {
-  const HttpRequest& request = exchange->request();
+bool Api::calls_us_rightly(const HttpRequest& request, HttpResponse* refusal) const {
+  const std::string_view host = request.header("host");  // browsers always send it
+  if (!options_.loopback_names_only || host.empty() || is_loopback_host(host)) return true;
+  *refusal = status_response(
+      403,
+      fmt::format("this server needs no key, so it answers only those who call it localhost, 127.0.0.1 or [::1], "
+                  "not {:.200}; start it with --api-key-file, or with --no-auth if everybody may ask",
+                  host),
+      "host_not_allowed");
+  return false;
+}
+
+const Api::Route* Api::route_of(const HttpRequest& request, HttpResponse* refusal) const {
+  if (!calls_us_rightly(request, refusal)) return nullptr;
   std::string allowed;
   for (const Route& route : kRoutes) {
     const bool all_below = route.path.ends_with('/');
@@ -104,26 +122,54 @@ void Api::handle(const Shared& exchange) {
                   : request.path != route.path)
       continue;
     if (request.method == route.method || (request.method == "HEAD" && route.method == "GET")) {
-      if (!route.open && caller_of(request) == nullptr) return refuse_stranger(exchange);
-      if (route.long_work) return with_body(exchange, route.handler);
-      return (this->*route.handler)(exchange);
+      if (route.open || caller_of(request) != nullptr) return &route;
+      *refusal = stranger();
+      return nullptr;
     }
     allowed = route.method;
   }
-  if (allowed.empty() && Kserve::has(request.path)) return kserve_.handle(exchange, caller_of(request));
+  if (allowed.empty() && Kserve::has(request.path)) {
+    if (caller_of(request) != nullptr) return &kKserve;
+    *refusal = Kserve::stranger();
+    return nullptr;
+  }
   // What there is is nobody's business who has no key.
-  if (caller_of(request) == nullptr) return refuse_stranger(exchange);
-  if (allowed.empty())
-    return refuse(exchange,
-                  status_response(404, fmt::format("there is nothing at {:.200}", request.path), "not_found"));
-  HttpResponse response =
-      status_response(405, fmt::format("{:.200} takes {}", request.path, allowed), "method_not_allowed");
-  response.headers.emplace_back("Allow", allowed);
-  refuse(exchange, std::move(response));
+  if (caller_of(request) == nullptr) {
+    *refusal = stranger();
+  } else if (allowed.empty()) {
+    *refusal = status_response(404, fmt::format("there is nothing at {:.200}", request.path), "not_found");
+  } else {
+    *refusal = status_response(405, fmt::format("{:.200} takes {}", request.path, allowed), "method_not_allowed");
+    refusal->headers.emplace_back("Allow", allowed);
+  }
+  return nullptr;
+}
+
+size_t Api::body_limit(const Route& route) const {
+  const size_t most = route.long_work || &route == &kKserve ? options_.body_bytes_max : kShortBody;
+  return route.body_bytes_max > 0 ? std::min(route.body_bytes_max, most) : most;
+}
+
+std::optional<HttpResponse> Api::admit(const HttpRequest& head, uint64_t* body_bytes_max) {
+  HttpResponse refusal;
+  if (const Route* route = route_of(head, &refusal)) {
+    *body_bytes_max = std::min<uint64_t>(*body_bytes_max, body_limit(*route));
+    return std::nullopt;
+  }
+  metrics_->refused(refusal.status);
+  return refusal;
+}
+
+void Api::handle(const Shared& exchange) {
+  HttpResponse refusal;
+  const Route* route = route_of(exchange->request(), &refusal);
+  if (route == nullptr) return refuse(exchange, std::move(refusal));
+  if (route->long_work) return with_body(exchange, *route);
+  (this->*route->handler)(exchange);
 }
 
 const ApiKey* Api::caller_of(const HttpRequest& request) const {
-  static const ApiKey kAnybody;
+  static const ApiKey kAnybody{.urgent = true};
   if (keys_ == nullptr) return &kAnybody;
   std::string_view key = request.header("x-api-key");
   const std::string_view authorization = request.header("authorization");
@@ -137,17 +183,12 @@ void Api::refuse(const Shared& exchange, HttpResponse response) {
   exchange->respond(std::move(response));
 }
 
-void Api::refuse_stranger(const Shared& exchange) {
-  HttpResponse response = status_response(
-      401, "this server needs an API key: send Authorization: Bearer KEY, with one that it knows", "invalid_api_key");
-  response.headers.emplace_back("WWW-Authenticate", "Bearer");
-  refuse(exchange, std::move(response));
-}
-
 HttpResponse Api::error_body(int status, std::string_view what) {
   const std::string_view code = status == 408   ? "request_timeout"
                                 : status == 413 ? "body_too_large"
                                 : status == 431 ? "headers_too_large"
+                                : status == 500 ? "internal"
+                                : status == 501 ? "not_implemented"
                                 : status == 503 ? "too_many_connections"
                                                 : "bad_request";
   HttpResponse response = status_response(status, what, code);
@@ -155,26 +196,37 @@ HttpResponse Api::error_body(int status, std::string_view what) {
   return response;
 }
 
-void Api::with_body(const Shared& exchange, void (Api::*handler)(const Shared&)) {
+void Api::with_body(const Shared& exchange, const Route& route) {
   const HttpRequest& request = exchange->request();
   if (!is_json(request.header("content-type")))
-    return exchange->respond(
-        status_response(415, "the body must be JSON: send Content-Type: application/json", "unsupported_media_type"));
-  if (request.body.size() > options_.body_bytes_max)
-    return refuse(exchange, status_response(413,
-                                            fmt::format("the body has {} bytes, at most {}", request.body.size(),
-                                                        options_.body_bytes_max),
-                                            "body_too_large"));
-  if (request.body.size() <= options_.long_body_bytes) return (this->*handler)(exchange);
-  if (!text_.add([this, exchange, handler] { (this->*handler)(exchange); }))
-    refuse(exchange, error_response(error(Code::kOverloaded, "too many long requests wait")));
+    return refuse(exchange, status_response(415, "the body must be JSON: send Content-Type: application/json",
+                                            "unsupported_media_type"));
+  if (request.body.size() > body_limit(route))
+    return refuse(
+        exchange,
+        status_response(413, fmt::format("the body has {} bytes, at most {}", request.body.size(), body_limit(route)),
+                        "body_too_large"));
+  if (request.body.size() <= options_.long_body_bytes) return (this->*route.handler)(exchange);
+  // What the handler throws here (for want of memory, say) ends its request, not the process.
+  const auto work = [this, exchange, handler = route.handler] {
+    try {
+      (this->*handler)(exchange);
+    } catch (const std::exception& thrown) {
+      log::error("a handler failed", {{"path", std::string_view(exchange->request().path)}, {"what", thrown.what()}});
+      refuse(exchange, error_body(500, "the server failed at this request"));
+    }
+  };
+  if (!text_.add(work)) refuse(exchange, error_response(error(Code::kOverloaded, "too many long requests wait")));
 }
 
 Result<std::shared_ptr<const ServedModel>> Api::find(const std::string& name, std::string* param) const {
   *param = "model";
   std::vector<std::string> names;
-  for (const ModelEntry& entry : registry_.list())
+  for (const ModelEntry& entry : registry_.list()) {
     if (registry_.find(entry.name) != nullptr) names.push_back(entry.name);
+    if (entry.state == "LOADING" && (name.empty() || name == entry.name))
+      return error(Code::kUnavailable, fmt::format("model {} {}; try again", entry.name, entry.reason));
+  }
   if (name.empty() && names.size() != 1)
     return error(Code::kInvalid, fmt::format("model: is required; this server has {}", fmt::join(names, ", ")));
   if (auto model = registry_.find(name.empty() ? names.front() : name)) {
@@ -185,19 +237,23 @@ Result<std::shared_ptr<const ServedModel>> Api::find(const std::string& name, st
                fmt::format("there is no model {:.200}; this server has {}", name, fmt::join(names, ", ")));
 }
 
-uint64_t Api::next_number() { return scramble(options_.secret + ++numbers_); }
-
 std::string Api::state() const {
   if (draining_) return "draining";
-  const auto entries = registry_.list();
-  for (const ModelEntry& entry : entries) {
+  std::string loading;
+  bool any = false;
+  for (const ModelEntry& entry : registry_.list()) {
     const auto model = registry_.find(entry.name);
-    if (model == nullptr) continue;  // not wanted at the moment
+    if (model == nullptr) {  // not wanted at the moment, or not yet there
+      if (entry.state == "LOADING") loading = fmt::format("{}: {}", entry.name, entry.reason);
+      continue;
+    }
+    any = true;
     const EngineStats stats = model->engine->stats();
     if (stats.state == EngineState::kFailed)
       return fmt::format("{}: the engine has failed: {}", entry.name, stats.failure);
     if (stats.stalled()) return fmt::format("{}: a step takes far too long", entry.name);
   }
+  if (!any && !loading.empty()) return loading;
   return "ready";
 }
 
@@ -219,6 +275,8 @@ void Api::metrics(const Shared& exchange) {
                      {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}},
                      metrics_->text(registry_, http_stats_ ? http_stats_() : HttpStats())});
 }
+
+void Api::kserve(const Shared& exchange) { kserve_.handle(exchange, *caller_of(exchange->request())); }
 
 void Api::models(const Shared& exchange) {
   std::string list;
@@ -249,17 +307,19 @@ void Api::generate(const Shared& exchange, const Parsed& parsed, bool chat, Ids&
     BOLIDE_TRY(check_wishes(*made.model, made.wishes, &param));
     made.route = exchange->request().path;
     made.metrics = metrics_->of_model(made.model->name);
-    made.head = {fmt::format("{}-{:016x}", chat ? "chatcmpl" : "cmpl", next_number()), made.model->name, unix_seconds(),
-                 chat};
+    made.head = {fmt::format("{}-{}", chat ? "chatcmpl" : "cmpl", random_id()), made.model->name, unix_seconds(), chat};
     const int64_t now = steady_us();
     const ApiKey& caller = *caller_of(exchange->request());
+    param = "priority";
+    BOLIDE_TRY(check_priority(caller, made.wishes.priority));
+    param.clear();
     if (keys_ != nullptr) {
       BOLIDE_TRY(made.while_it_runs, keys_->enter(caller, now));
     }
     BOLIDE_TRY(std::vector<std::vector<int32_t>> prompts, ids_of(made, &param, &code));
     for (std::vector<int32_t>& ids : prompts) {
       made.requests.push_back(
-          make_request(*made.model, made.wishes, std::move(ids), chat ? 0 : kCompletionTokens, next_number()));
+          make_request(*made.model, made.wishes, std::move(ids), chat ? 0 : kCompletionTokens, random_number()));
       made.requests.back().deadline_us = now + options_.request_us_max;
       made.requests.back().key = caller.number;
       made.requests.back().cache_salt = caller.salt;

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "server/api_keys.h"
@@ -24,10 +25,12 @@ struct ApiOptions {
   std::string version;
   size_t body_bytes_max = 16u << 20;     // of OpenAI's routes
   int64_t request_us_max = 600'000'000;  // from the request to the end of its answers
-  uint64_t secret = 0;                   // seeds of requests without one; nobody outside the process knows it
   int text_threads = 1;                  // for what takes long to tokenise
   size_t long_body_bytes = 64 * 1024;    // that is bodies beyond this: below it is less than a few milliseconds
   bool model_control = true;             // requests may load and unload models
+  // Refuse requests that call this machine by another name: a browser sends a page's requests here under the page's own
+  // name once that name's address has been changed to this one (DNS rebinding).
+  bool loopback_names_only = false;
 };
 
 class Api {
@@ -38,6 +41,8 @@ class Api {
   ~Api() { text_.stop(); }
 
   void handle(const std::shared_ptr<HttpExchange>& exchange);
+  // For HttpServer: what is refused by its head alone, and how long its body may be.
+  std::optional<HttpResponse> admit(const HttpRequest& head, uint64_t* body_bytes_max);
   // From now on not ready.
   void set_draining() { draining_ = true; }
   // Where the metrics of connections come from; set before the first request.
@@ -47,13 +52,14 @@ class Api {
 
  private:
   struct Route;
-  static const Route kRoutes[];
+  static const Route kRoutes[], kKserve;
   using Shared = std::shared_ptr<HttpExchange>;
 
   void live(const Shared& exchange);
   void ready(const Shared& exchange);
   void version(const Shared& exchange);
   void metrics(const Shared& exchange);
+  void kserve(const Shared& exchange);
   void models(const Shared& exchange);
   void model(const Shared& exchange);
   void chat(const Shared& exchange);
@@ -64,17 +70,19 @@ class Api {
 
   // Who asks; null: nobody that may. With no keys at all somebody without a name.
   const ApiKey* caller_of(const HttpRequest& request) const;
-  void refuse_stranger(const Shared& exchange);
+  // Both: if not, `refusal` says why.
+  bool calls_us_rightly(const HttpRequest& request, HttpResponse* refusal) const;
+  const Route* route_of(const HttpRequest& request, HttpResponse* refusal) const;
+  size_t body_limit(const Route& route) const;
   // Answers, and counts, what no engine saw.
   void refuse(const Shared& exchange, HttpResponse response);
   // Runs it here or, if the body is long, on a thread of the queue.
-  void with_body(const Shared& exchange, void (Api::*handler)(const Shared&));
+  void with_body(const Shared& exchange, const Route& route);
   Result<std::shared_ptr<const ServedModel>> find(const std::string& name, std::string* param) const;
   template <class Parsed, class Ids>
   void generate(const Shared& exchange, const Parsed& parsed, bool chat, Ids&& ids_of);
   // "ready", or why not.
   std::string state() const;
-  uint64_t next_number();
 
   ModelRegistry& registry_;
   const ApiOptions options_;
@@ -82,7 +90,6 @@ class Api {
   const std::unique_ptr<ApiKeys> keys_;
   std::function<HttpStats()> http_stats_;
   std::atomic<bool> draining_{false};
-  std::atomic<uint64_t> numbers_{0};
   WorkQueue text_;
   Kserve kserve_;
 };

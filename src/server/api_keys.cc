@@ -31,7 +31,8 @@ std::vector<std::string_view> words_of(std::string_view line) {
 }
 
 Result<ApiKey> parse_line(std::span<const std::string_view> words) {
-  if (words.size() < 2) return error(Code::kInvalid, "expected NAME KEY [concurrent=N] [requests-per-minute=N]");
+  if (words.size() < 2)
+    return error(Code::kInvalid, "expected NAME KEY [concurrent=N] [requests-per-minute=N] [urgent]");
   if (words[1].size() < kKeyBytesMin || words[1].size() > kKeyBytesMax)
     return error(Code::kInvalid, fmt::format("a key has {} to {} characters, this one has {}", kKeyBytesMin,
                                              kKeyBytesMax, words[1].size()));
@@ -49,8 +50,11 @@ Result<ApiKey> parse_line(std::span<const std::string_view> words) {
       key.concurrent_max = number;
     else if (name == "requests-per-minute" && whole)
       key.requests_per_minute_max = number;
+    else if (word == "urgent")
+      key.urgent = true;
     else
-      return error(Code::kInvalid, "behind the key there may be concurrent=N and requests-per-minute=N, N above 0");
+      return error(Code::kInvalid,
+                   "behind the key there may be concurrent=N and requests-per-minute=N, N above 0, and urgent");
   }
   return key;
 }
@@ -109,6 +113,11 @@ Result<std::shared_ptr<void>> ApiKeys::enter(const ApiKey& key, int64_t now_us) 
     const std::lock_guard end(*mutex);
     --(*uses)[number].running;
   });
+}
+
+Result<> check_priority(const ApiKey& key, int32_t priority) {
+  if (priority >= 0 || key.urgent) return {};
+  return error(Code::kInvalid, "priority: this key may not go before others: leave it out, or give 0 or more");
 }
 
 }  // namespace bolide::server

@@ -21,15 +21,19 @@ struct ApiKey {
   std::array<uint8_t, 32> digest{};     // SHA-256 of the key: the key itself is not kept
   int32_t concurrent_max = 0;           // requests; 0: no limit
   int32_t requests_per_minute_max = 0;  // 0: no limit
+  bool urgent = false;                  // may ask for a priority below 0: before others
   uint32_t number = 0;                  // from 1: Request::key
   uint64_t salt = 0;                    // Request::cache_salt
 };
 
+// Errors, kInvalid: the key may not go before others.
+Result<> check_priority(const ApiKey& key, int32_t priority);
+
 class ApiKeys {
  public:
   ApiKeys() = default;
-  // Lines "NAME KEY [concurrent=N] [requests-per-minute=N]"; empty ones and those that begin with # are skipped.
-  // `secret` makes the salts. Errors name the line, never a key.
+  // Lines "NAME KEY [concurrent=N] [requests-per-minute=N] [urgent]"; empty ones and those that begin with # are
+  // skipped. `secret` makes the salts. Errors name the line, never a key.
   static Result<std::unique_ptr<ApiKeys>> parse(std::string_view text, std::string_view label, uint64_t secret);
 
   // Null: there is no such key. Takes the same time for every wrong key.

@@ -4,85 +4,17 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <map>
-#include <nlohmann/json.hpp>
 #include <random>
+#include <set>
 #include <thread>
 
+#include "server/testing/api_answers.h"
 #include "server/testing/fake_server.h"
 
 namespace bolide::server {
 namespace {
 
-using Json = nlohmann::json;
-using test::Answer;
-using test::FakeServer;
-using test::HttpClient;
-
-constexpr const char* kChat = "/v1/chat/completions";
-constexpr const char* kText = "/v1/completions";
-
-Json json_of(const Answer& answer) {
-  Json json = Json::parse(answer.body, nullptr, false);
-  EXPECT_FALSE(json.is_discarded()) << answer.status << " " << answer.body;
-  return json;
-}
-
-// A stream's events; checks that each is JSON, and that the last is [DONE].
-std::vector<Json> events_of(const Answer& answer) {
-  EXPECT_EQ(answer.status, 200) << answer.body;
-  EXPECT_TRUE(answer.complete);
-  std::vector<Json> events;
-  std::string_view rest = answer.body;
-  bool done = false;
-  while (!rest.empty()) {
-    const size_t end = rest.find("\n\n");
-    EXPECT_NE(end, std::string_view::npos) << rest;
-    if (end == std::string_view::npos) break;
-    const std::string_view event = rest.substr(0, end);
-    rest.remove_prefix(end + 2);
-    EXPECT_FALSE(done) << "after [DONE]: " << event;
-    if (event.starts_with(':')) continue;
-    EXPECT_TRUE(event.starts_with("data: ")) << event;
-    if (event == "data: [DONE]") {
-      done = true;
-      continue;
-    }
-    events.push_back(Json::parse(event.substr(6), nullptr, false));
-    EXPECT_FALSE(events.back().is_discarded()) << event;
-  }
-  EXPECT_TRUE(done) << answer.body;
-  return events;
-}
-
-struct Streamed {
-  std::map<int, std::string> text, reason;
-  std::map<int, int> roles;
-  Json usage;
-};
-
-Streamed put_together(const std::vector<Json>& events, bool chat) {
-  Streamed all;
-  for (const Json& event : events) {
-    if (event.contains("usage") && !event["usage"].is_null()) {
-      EXPECT_TRUE(event["choices"].empty());
-      all.usage = event["usage"];
-      continue;
-    }
-    EXPECT_EQ(event["choices"].size(), 1u);
-    const Json& choice = event["choices"][0];
-    const int index = choice["index"];
-    EXPECT_EQ(all.reason.count(index), 0u) << "after the end of an answer";
-    if (chat) {
-      all.roles[index] += choice["delta"].contains("role") ? 1 : 0;
-      all.text[index] += choice["delta"].value("content", "");
-    } else {
-      all.text[index] += choice.value("text", "");
-    }
-    if (!choice["finish_reason"].is_null()) all.reason[index] = choice["finish_reason"];
-  }
-  return all;
-}
+using namespace test;
 
 TEST(Api, AStreamIsTheWholeAnswerInPieces) {
   FakeServer server;
@@ -313,128 +245,12 @@ TEST(Api, MetricsCountWhatHappened) {
        {"bolide_requests_total{finished_reason=\"length\",model_name=\"fake\"} 3",
         "bolide_generation_tokens_total{model_name=\"fake\"} 15", "bolide_prompt_tokens_total{model_name=\"fake\"} 6",
         "bolide_time_to_first_token_seconds_count{model_name=\"fake\"} 3",
+        "bolide_request_queue_time_seconds_count{model_name=\"fake\"} 3",
+        "vllm:request_queue_time_seconds_count{model_name=\"fake\"} 3",
         "bolide_inter_token_latency_seconds_count{model_name=\"fake\"} 12",
         "vllm:generation_tokens_total{model_name=\"fake\"} 15", "bolide_refused_requests_total{status=\"400\"} 1",
         "bolide_num_requests_running{model_name=\"fake\"} 0", "process_resident_memory_bytes "})
     EXPECT_NE(answer.body.find(line), std::string::npos) << line << "\n" << answer.body;
-}
-
-// What is wrong is said by status, code and field; nothing of it reaches the engine.
-TEST(Api, WrongRequestsAreRefusedByName) {
-  FakeServer server;
-  const struct {
-    const char *path, *body;
-    int status;
-    const char *code, *param;
-  } cases[] = {
-      {kText, R"({"prompt":"x","best_off":3})", 400, "unsupported_parameter", "best_off"},
-      {kText, R"({"prompt":"x","max_tokens":0})", 400, "invalid_value", "max_tokens"},
-      {kText, R"({"prompt":"x","max_tokens":1e400})", 400, "invalid_value", ""},
-      {kText, R"({"prompt":"x","max_tokens":"5"})", 400, "invalid_value", "max_tokens"},
-      {kText, R"({"prompt":"x","temperature":-0.1})", 400, "invalid_value", "temperature"},
-      {kText, R"({"prompt":"x","temperature":"hot"})", 400, "invalid_value", "temperature"},
-      {kText, R"({"prompt":"x","top_p":1.5})", 400, "invalid_value", "top_p"},
-      {kText, R"({"prompt":"x","n":1000000000})", 400, "invalid_value", "n"},
-      {kText, R"({"prompt":"x","n":1.5})", 400, "invalid_value", "n"},
-      {kText, R"({"prompt":"x","seed":99999999999999999999})", 400, "invalid_value", "seed"},
-      {kText, R"({"prompt":"x","stop":[1]})", 400, "invalid_value", "stop"},
-      {kText, R"({"prompt":"x","stream_options":{"include_usage":true}})", 400, "invalid_value", "stream_options"},
-      {kText, R"({"prompt":"x","stop_token_ids":[1000]})", 400, "invalid_value", "stop_token_ids"},
-      {kText, R"({"prompt":[1,1000]})", 400, "invalid_value", "prompt"},
-      {kText, R"({"prompt":[1,-1]})", 400, "invalid_value", "prompt"},
-      {kText, R"({"prompt":[]})", 400, "invalid_value", "prompt"},
-      {kText, R"({"prompt":""})", 400, "invalid_value", "prompt"},
-      {kText, R"({"prompt":{"a":1}})", 400, "invalid_value", "prompt"},
-      {kText, R"({})", 400, "invalid_value", "prompt"},
-      {kText, R"([])", 400, "invalid_value", ""},
-      {kText, R"({"prompt":"x")", 400, "invalid_value", ""},
-      {kText, "", 400, "invalid_value", ""},
-      {kText, R"({"prompt":"x","model":"other"})", 404, "model_not_found", "model"},
-      {kText, R"({"prompt":"x","model":"../fake"})", 404, "model_not_found", "model"},
-      {kText, R"({"prompt":"x","model":7})", 400, "invalid_value", "model"},
-      {kChat, R"({"messages":[]})", 400, "invalid_value", "messages"},
-      {kChat, R"({"messages":"hi"})", 400, "invalid_value", "messages"},
-      {kChat, R"({"messages":[{"role":"user"}]})", 400, "invalid_value", "messages[0].content"},
-      {kChat, R"({"messages":[{"content":"x"}]})", 400, "invalid_value", "messages[0].role"},
-      {kChat, R"({"messages":[{"role":"user","content":[{"type":"image_url"}]}]})", 400, "unsupported_parameter",
-       "messages[0].content"},
-      {kChat, R"({"messages":[{"role":"user","content":[{"type":5}]}]})", 400, "unsupported_parameter",
-       "messages[0].content"},
-      {kChat, R"({"messages":[{"role":"user","content":"x"}],"tool_choice":"required"})", 400, "unsupported_parameter",
-       "tool_choice"},
-      {kChat, R"({"messages":[{"role":"user","content":"x"}],"response_format":{"type":"json_object"}})", 400,
-       "unsupported_parameter", "response_format"},
-      {kChat, R"({"messages":[{"role":"user","content":"x"}],"tools":[{"type":"function"}]})", 400, "invalid_value",
-       "tools"},
-      {kChat, R"({"messages":[{"role":"user","content":"x"}],"top_logprobs":2})", 400, "invalid_value", "top_logprobs"},
-  };
-  for (const auto& c : cases) {
-    const Answer answer = test::post(server.port(), c.path, c.body);
-    EXPECT_EQ(answer.status, c.status) << c.body;
-    const Json json = json_of(answer);
-    EXPECT_EQ(json["error"]["code"], c.code) << c.body;
-    if (*c.param != 0) {
-      EXPECT_EQ(json["error"]["param"], c.param) << c.body;
-    }
-    EXPECT_FALSE(json["error"]["message"].get<std::string>().empty());
-  }
-  const std::string long_prompt(1000, 'x');
-  const Json too_long = json_of(test::post(server.port(), kText, Json{{"prompt", long_prompt}}.dump()));
-  EXPECT_EQ(too_long["error"]["code"], "context_length_exceeded");
-  EXPECT_NE(too_long["error"]["message"].get<std::string>().find("1000"), std::string::npos);
-  EXPECT_NE(too_long["error"]["message"].get<std::string>().find("256"), std::string::npos);
-  EXPECT_EQ(server.engine().stats().steps, 0);
-}
-
-TEST(Api, HostileBodiesAreRefused) {
-  FakeServer server;
-  std::string deep = R"({"prompt":)";
-  deep += std::string(100'000, '[') + std::string(100'000, ']') + "}";
-  std::string stops = R"({"prompt":"x","stop":["a")";
-  for (int i = 0; i < 100'000; ++i) stops += ",\"a\"";
-  std::string many = R"({"prompt":[1)";
-  for (int i = 0; i < 1'100'000; ++i) many += ",1";
-  const std::pair<std::string, int> bodies[] = {
-      {deep, 400},
-      {stops + "]}", 400},
-      {many + "]}", 400},
-      {"{\"prompt\":\"\xff\xfe\"}", 400},
-      {R"({"prompt":"\ud800"})", 400},
-      {R"({"prompt":"x","prompt":[1,2],"max_tokens":1})", 200},
-      {R"({"prompt":"x","max_tokens":NaN})", 400},
-      {"{\"prompt\":\"" + std::string(3 << 20, 'x') + "\"}", 400},
-      {std::string("{\"prompt\":\"a\0b\"}", 16), 400},
-      {"{\"prompt\":\"" + std::string(17 << 20, 'x') + "\"}", 413},
-  };
-  for (const auto& [body, status] : bodies) {
-    const Answer answer = test::post(server.port(), kText, body);
-    EXPECT_EQ(answer.status, status) << body.substr(0, 60) << " ... " << answer.body.substr(0, 200);
-  }
-  EXPECT_EQ(test::get(server.port(), "/health").status, 200);
-}
-
-TEST(Api, AddressesAndMethods) {
-  FakeServer server;
-  for (const char* path : {"/health", "/health/live", "/health/ready", "/v2/health/live", "/v2/health/ready", "/ping",
-                           "/version", "/v1/models", "/v1/models/fake"})
-    EXPECT_EQ(test::get(server.port(), path).status, 200) << path;
-  EXPECT_EQ(test::get(server.port(), "/v1/models/fake?x=1").status, 200);
-  EXPECT_EQ(test::get(server.port(), "/v1/models/f%61ke").status, 200);
-  EXPECT_EQ(test::get(server.port(), "/").status, 404);
-  EXPECT_EQ(test::get(server.port(), "/v1/models/").status, 404);
-  EXPECT_EQ(test::get(server.port(), "/v1/models/other").status, 404);
-  EXPECT_EQ(test::get(server.port(), "/../etc/passwd").status, 400);
-  EXPECT_EQ(test::get(server.port(), "/%2e%2e/etc/passwd").status, 400);
-  EXPECT_EQ(test::get(server.port(), "/%00").status, 400);
-  const Answer wrong = test::get(server.port(), kChat);
-  EXPECT_EQ(wrong.status, 405);
-  EXPECT_NE(wrong.head.find("Allow: POST"), std::string::npos);
-  HttpClient client(server.port());
-  client.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}");
-  EXPECT_EQ(client.read_answer().status, 415);
-  client.send("HEAD /health HTTP/1.1\r\nHost: x\r\n\r\n");
-  EXPECT_EQ(client.read_answer(/*head_only=*/true).status, 200);
-  EXPECT_EQ(client.get("/version").status, 200);  // nothing of a body came before it
 }
 
 TEST(Api, TokensAndBack) {
@@ -448,213 +264,6 @@ TEST(Api, TokensAndBack) {
   EXPECT_EQ(chat["tokens"], Json({'[', 'u', ']', 'x'}));
   EXPECT_EQ(json_of(test::post(server.port(), "/detokenize", R"({"tokens":[97,300]})"))["prompt"], "a<300>");
   EXPECT_EQ(test::post(server.port(), "/detokenize", R"({"tokens":[1000]})").status, 400);
-}
-
-// Lets steps pass once it is open.
-class Gate {
- public:
-  Result<> pass() {
-    std::unique_lock lock(mutex_);
-    opened_.wait(lock, [&] { return open_; });
-    return {};
-  }
-  void open() {
-    {
-      const std::lock_guard lock(mutex_);
-      open_ = true;
-    }
-    opened_.notify_all();
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable opened_;
-  bool open_ = false;
-};
-
-template <class Condition>
-bool becomes(Condition condition) {
-  for (int i = 0; i < 3000; ++i) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  return false;
-}
-
-// blocks.cancel
-TEST(Api, AClientThatLeavesFreesItsBlocks) {
-  FakeServer::Options options;
-  options.on_submit = [](const StepBatch&) -> Result<> {
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    return {};
-  };
-  FakeServer server(std::move(options));
-  for (const bool stream : {true, false}) {
-    std::vector<std::unique_ptr<HttpClient>> clients;
-    for (int i = 0; i < 8; ++i) {
-      clients.push_back(std::make_unique<HttpClient>(server.port()));
-      const Json body = {{"prompt", {i, 2, 3}}, {"max_tokens", 250}, {"stream", stream}, {"n", 2}};
-      ASSERT_TRUE(clients.back()->send_post(kText, body.dump()));
-    }
-    ASSERT_TRUE(becomes([&] { return server.engine().stats().scheduler.running == 16; })) << stream;
-    clients.clear();
-    const auto left = std::chrono::steady_clock::now();
-    EXPECT_TRUE(becomes([&] {
-      const SchedulerStats stats = server.engine().stats().scheduler;
-      return stats.running == 0 && stats.waiting == 0 && stats.blocks_used == 0;
-    })) << stream;
-    EXPECT_LT(std::chrono::steady_clock::now() - left, std::chrono::milliseconds(300)) << stream;
-  }
-}
-
-TEST(Api, AFullQueueIsSaidAtOnce) {
-  Gate gate;
-  FakeServer::Options options;
-  options.engine.queue_requests_max = 4;
-  options.limits.sequences_max = 1;
-  options.on_submit = [&](const StepBatch&) { return gate.pass(); };
-  FakeServer server(std::move(options));
-  std::vector<std::unique_ptr<HttpClient>> clients;
-  for (int i = 0; i < 12; ++i) {
-    clients.push_back(std::make_unique<HttpClient>(server.port()));
-    clients.back()->send_post(kText, R"({"prompt":[1,2,3],"max_tokens":3})");
-  }
-  // One is in a step that does not end, four wait.
-  int refused = 0;
-  ASSERT_TRUE(becomes([&] { return server.engine().stats().queued + server.engine().stats().scheduler.waiting >= 4; }));
-  for (int i = 0; i < 5; ++i) {
-    const auto begin = std::chrono::steady_clock::now();
-    const Answer answer = test::post(server.port(), kText, R"({"prompt":[1,2,3]})");
-    EXPECT_EQ(answer.status, 429);
-    EXPECT_NE(answer.head.find("Retry-After: 1"), std::string::npos);
-    EXPECT_EQ(json_of(answer)["error"]["code"], "queue_full");
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(100));
-  }
-  gate.open();
-  int answered = 0;
-  for (auto& client : clients) {
-    const Answer answer = client->read_answer();
-    answered += answer.status == 200 ? 1 : 0;
-    refused += answer.status == 429 ? 1 : 0;
-  }
-  EXPECT_EQ(answered + refused, 12);
-  EXPECT_GE(answered, 4);
-  EXPECT_LE(answered, 6);
-}
-
-// lifecycle.drain
-TEST(Api, DrainingAnswersWhatWasAcceptedAndRefusesTheRest) {
-  Gate gate;
-  FakeServer::Options options;
-  options.on_submit = [&](const StepBatch&) { return gate.pass(); };
-  FakeServer server(std::move(options));
-  std::vector<std::unique_ptr<HttpClient>> clients;
-  for (int i = 0; i < 10; ++i) {
-    clients.push_back(std::make_unique<HttpClient>(server.port()));
-    clients.back()->send_post(kText, Json{{"prompt", {1, 2, i}}, {"max_tokens", 5}, {"stream", i % 2 == 0}}.dump());
-  }
-  ASSERT_TRUE(becomes([&] {
-    const EngineStats stats = server.engine().stats();
-    return stats.queued + stats.scheduler.waiting + stats.scheduler.running == 10;
-  }));
-  HttpClient idle(server.port());
-  EXPECT_EQ(idle.get("/health/ready").status, 200);
-  server.api().set_draining();
-  server.engine().drain();
-  EXPECT_EQ(idle.get("/health/ready").status, 503);
-  EXPECT_EQ(idle.get("/health/live").status, 200);
-  const Answer refused = idle.post(kText, R"({"prompt":[1]})");
-  EXPECT_EQ(refused.status, 503);
-  EXPECT_NE(refused.head.find("Retry-After"), std::string::npos);
-  gate.open();
-  for (int i = 0; i < 10; ++i) {
-    const Answer answer = clients[static_cast<size_t>(i)]->read_answer();
-    EXPECT_EQ(answer.status, 200);
-    EXPECT_TRUE(answer.complete);
-  }
-  EXPECT_TRUE(server.wait_idle());
-  server.http().drain();
-  EXPECT_TRUE(server.http().wait_closed(std::chrono::seconds(5))) << "an idle connection holds it up";
-  EXPECT_FALSE(HttpClient(server.port()).connected());
-}
-
-// lifecycle.failure
-TEST(Api, AFailedEngineIsNotReadyAndStreamsSaySo) {
-  std::atomic<int> steps{0};
-  FakeServer::Options options;
-  options.on_submit = [&](const StepBatch&) -> Result<> {
-    if (++steps > 5) return error(Code::kUnavailable, "the device is lost");
-    return {};
-  };
-  FakeServer server(std::move(options));
-  const Answer stream = test::post(server.port(), kText, R"({"prompt":[1,2],"max_tokens":50,"stream":true})");
-  EXPECT_EQ(stream.status, 200);
-  EXPECT_EQ(stream.body.find("[DONE]"), std::string::npos);
-  EXPECT_NE(stream.body.find(R"(data: {"error":{"message":"the device is lost")"), std::string::npos) << stream.body;
-  EXPECT_EQ(test::get(server.port(), "/health/ready").status, 503);
-  EXPECT_EQ(test::get(server.port(), "/health/live").status, 200);
-  EXPECT_EQ(test::post(server.port(), kText, R"({"prompt":[1,2]})").status, 503);
-}
-
-TEST(Api, RequestsHaveADeadline) {
-  FakeServer::Options options;
-  options.api.request_us_max = 50'000;
-  options.on_submit = [](const StepBatch&) -> Result<> {
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    return {};
-  };
-  FakeServer server(std::move(options));
-  const Answer whole = test::post(server.port(), kText, R"({"prompt":[1,2],"max_tokens":200})");
-  EXPECT_EQ(whole.status, 504);
-  EXPECT_NE(whole.head.find("x-should-retry: false"), std::string::npos);
-  const Answer stream = test::post(server.port(), kText, R"({"prompt":[1,2],"max_tokens":200,"stream":true})");
-  EXPECT_EQ(stream.status, 200);
-  EXPECT_NE(stream.body.find(R"("code":"deadline")"), std::string::npos);
-  EXPECT_TRUE(stream.complete);
-}
-
-TEST(Api, KeysGuardEveryRouteButHealth) {
-  FakeServer::Options options;
-  options.keys =
-      "# two keys\nalice alice-key-0123456789\n\nbob bob-key-0123456789 concurrent=1 requests-per-minute=3\n";
-  FakeServer server(std::move(options));
-  const uint16_t port = server.port();
-  const std::string alice = "Authorization: Bearer alice-key-0123456789\r\n", bob = "x-api-key: bob-key-0123456789\r\n";
-  for (const char* path : {"/health", "/health/ready", "/health/live", "/v2/health/live"})
-    EXPECT_EQ(test::get(port, path).status, 200) << path;
-  for (const char* path : {"/v1/models", "/version", "/nothing", kChat}) {
-    const Answer answer = test::get(port, path);
-    EXPECT_EQ(answer.status, 401) << path;
-    EXPECT_EQ(json_of(answer)["error"]["code"], "invalid_api_key");
-  }
-  EXPECT_EQ(test::get(port, "/v1/models", "Authorization: Bearer alice-key-0123456788\r\n").status, 401);
-  EXPECT_EQ(test::get(port, "/v1/models", "Authorization: Basic alice-key-0123456789\r\n").status, 401);
-  EXPECT_EQ(test::get(port, "/v1/models", alice).status, 200);
-  EXPECT_EQ(test::get(port, "/v1/models", bob).status, 200);
-  EXPECT_EQ(test::post(port, kText, R"({"prompt":[1]})").status, 401);
-  for (int i = 0; i < 5; ++i) {
-    EXPECT_EQ(test::post(port, kText, R"({"prompt":[1]})", bob).status, i < 3 ? 200 : 429) << i;
-    EXPECT_EQ(test::post(port, kText, R"({"prompt":[1]})", alice).status, 200);
-  }
-}
-
-// A prefix that one key computed is not found by another: its time would tell what others ask.
-TEST(Api, KeysDoNotSharePrefixes) {
-  FakeServer::Options options;
-  options.keys = "alice alice-key-0123456789\nbob bob-key-0123456789\n";
-  FakeServer server(std::move(options));
-  std::vector<int32_t> prompt(40);
-  for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<int32_t>(i);
-  const std::string body = Json{{"prompt", prompt}, {"max_tokens", 2}}.dump();
-  const auto cached = [&](const char* key) {
-    const Json json =
-        json_of(test::post(server.port(), kText, body, fmt::format("x-api-key: {}-key-0123456789\r\n", key)));
-    return json["usage"]["prompt_tokens_details"]["cached_tokens"].get<int>();
-  };
-  EXPECT_EQ(cached("alice"), 0);
-  EXPECT_EQ(cached("alice"), 36);
-  EXPECT_EQ(cached("bob"), 0);
-  EXPECT_EQ(cached("bob"), 36);
 }
 
 // streams.order, streams.complete
@@ -678,6 +287,89 @@ TEST(Api, ManyClientsAtOnceGetTheirOwnAnswers) {
     });
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(right, 200);
+}
+
+// The server's own refusals are counted as those of the routes are; of several answers the first token counts once.
+TEST(Api, MetricsCountAnswersByStatusAndFirstTokensByRequest) {
+  FakeServer server;
+  const uint16_t port = server.port();
+  EXPECT_EQ(test::post(port, kText, R"({"prompt":[1,2],"max_tokens":5,"n":4})").status, 200);
+  EXPECT_EQ(test::get(port, "/nothing").status, 404);
+  EXPECT_EQ(test::get(port, kText).status, 405);
+  HttpClient client(port);
+  client.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}");
+  EXPECT_EQ(client.read_answer().status, 415);
+  for (const auto& [head, status] :
+       {std::pair("Transfer-Encoding: gzip\r\n", 501), std::pair("Content-Length: x\r\n", 400),
+        std::pair("Content-Length: 99999999999\r\n", 413)}) {
+    HttpClient attacker(port);
+    attacker.send(fmt::format("POST /tokenize HTTP/1.1\r\nHost: x\r\n{}\r\n", head));
+    EXPECT_EQ(attacker.read_answer().status, status);
+  }
+  EXPECT_TRUE(server.wait_idle());
+  const std::string text = test::get(port, "/metrics").body;
+  for (const int status : {200, 400, 404, 405, 413, 415, 501}) {
+    const std::string line = fmt::format("bolide_http_responses_total{{status=\"{}\"}} 1\n", status);
+    EXPECT_NE(text.find(line), std::string::npos) << line << text;
+  }
+  for (const char* line :
+       {"bolide_refused_requests_total{status=\"404\"} 1", "bolide_refused_requests_total{status=\"415\"} 1",
+        "bolide_time_to_first_token_seconds_count{model_name=\"fake\"} 1",
+        "bolide_request_queue_time_seconds_count{model_name=\"fake\"} 1",
+        "bolide_inter_token_latency_seconds_count{model_name=\"fake\"} 16"})
+    EXPECT_NE(text.find(line), std::string::npos) << line << text;
+}
+
+// Nobody can tell one from another, nor does a restart repeat them; nor seeds, which come from the same place.
+TEST(Api, NamesOfRequestsAreRandom) {
+  std::set<std::string> ids;
+  for (int start = 0; start < 2; ++start) {
+    FakeServer server;
+    for (int i = 0; i < 20; ++i) {
+      const Json whole = json_of(test::post(server.port(), kText, R"({"prompt":[1,2],"max_tokens":1})"));
+      const std::string id = whole["id"];
+      EXPECT_TRUE(id.starts_with("cmpl-") && id.size() == 5 + 32) << id;
+      EXPECT_EQ(id.find_first_not_of("0123456789abcdef", 5), std::string::npos) << id;
+      ids.insert(id);
+    }
+  }
+  EXPECT_EQ(ids.size(), 40u);
+}
+
+// Clients send the arguments of calls back as text; most templates want the object, some the text.
+TEST(Api, CallsThatComeBackAreAsTheTemplateWantsThem) {
+  const auto tokens = [](const char* chat_template, const Json& arguments) {
+    FakeServer::Options options;
+    options.chat_template = chat_template;
+    options.limits.context = 1024;
+    FakeServer server(std::move(options));
+    const Json messages = {
+        {{"role", "user"}, {"content", "go"}},
+        {{"role", "assistant"},
+         {"tool_calls", {{{"type", "function"}, {"function", {{"name", "add"}, {"arguments", arguments}}}}}}}};
+    const Json body = {{"messages", messages}};
+    const Answer answer = test::post(server.port(), "/tokenize", body.dump());
+    if (answer.status != 200) return fmt::format("{} {}", answer.status, answer.body);
+    std::string text;
+    const Json ids = json_of(answer)["tokens"];
+    for (const Json& id : ids) text += static_cast<char>(id.get<int>());
+    return text;
+  };
+  constexpr const char* kObject = "{{ messages[1].tool_calls[0].function.arguments | tojson }}";
+  constexpr const char* kItems =
+      "{% for k, v in messages[1].tool_calls[0].function.arguments | items %}{{ k }}={{ v }};{% endfor %}";
+  constexpr const char* kJoined = "{{ 'call ' + messages[1].tool_calls[0].function.arguments }}";
+  const Json object = {{"a", 1}, {"b", "x"}};
+  for (const Json& arguments : {object, Json(R"({"a": 1, "b": "x"})")}) {
+    EXPECT_EQ(tokens(kObject, arguments), R"({"a": 1, "b": "x"})");
+    EXPECT_EQ(tokens(kItems, arguments), "a=1;b=x;");
+    const std::string joined = tokens(kJoined, arguments);
+    ASSERT_TRUE(joined.starts_with("call ")) << joined;
+    EXPECT_EQ(Json::parse(joined.substr(5), nullptr, false), object) << joined;
+  }
+  EXPECT_EQ(tokens(kObject, ""), "{}");
+  EXPECT_EQ(tokens(kObject, "no {object"), R"("no {object")");
+  EXPECT_TRUE(tokens(kObject, 5).starts_with("400 "));
 }
 
 }  // namespace

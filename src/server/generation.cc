@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <mutex>
 #include <optional>
 #include <utility>
 
 #include "base/log.h"
+#include "server/random_id.h"
 
 namespace bolide::server {
 namespace {
@@ -18,6 +20,8 @@ int64_t now_us() {
 }
 
 double seconds(int64_t us) { return static_cast<double>(us) * 1e-6; }
+
+Error too_late() { return error(Code::kDeadline, "the request took longer than this server allows"); }
 
 class Generation final : public std::enable_shared_from_this<Generation> {
  public:
@@ -62,11 +66,13 @@ class Generation final : public std::enable_shared_from_this<Generation> {
   void take(const Event& event);
   void show(Answer& answer, TextPart part);
   void show_calls(Answer& answer, const std::vector<ToolEvent>& events, TextPart rest);
+  std::string call_id(const Answer& answer, size_t call) const;
   void end(Answer& answer, std::string_view reason);
   void finish();
   void fail(const Error& failure);
   void cancel();
   void report(std::string_view reason);
+  void keep_deadline(int64_t deadline_us);
 
   std::shared_ptr<HttpExchange> exchange_;
   GenerationJob job_;
@@ -75,7 +81,7 @@ class Generation final : public std::enable_shared_from_this<Generation> {
   size_t left_ = 0;  // answers that are not over
   Usage usage_;
   std::string out_;  // chunks to be written
-  bool over_ = false;
+  bool over_ = false, any_token_ = false;
   int64_t begun_us_;
 
   std::mutex mutex_;  // guards what follows
@@ -96,6 +102,7 @@ class Sink final : public RequestSink {
 };
 
 void Generation::start() {
+  const int64_t deadline_us = job_.requests.empty() ? kNoDeadline : job_.requests.front().deadline_us;
   for (uint32_t prompt = 0; prompt < job_.requests.size(); ++prompt) {
     auto id = job_.model->engine->submit(std::move(job_.requests[prompt]),
                                          std::make_shared<Sink>(shared_from_this(), prompt));
@@ -108,6 +115,7 @@ void Generation::start() {
     self->cancel();
     self->report("cancelled");
   });
+  keep_deadline(deadline_us);
   if (!job_.wishes.stream || over_) return;
   exchange_->begin(200,
                    {{"Content-Type", "text/event-stream; charset=utf-8"},
@@ -115,6 +123,16 @@ void Generation::start() {
                     {"X-Accel-Buffering", "no"},
                     {"x-request-id", job_.head.id}},
                    ": ping\n\n");
+}
+
+// The engine looks at deadlines between its steps; that a step hangs is seen here.
+void Generation::keep_deadline(int64_t deadline_us) {
+  if (deadline_us == kNoDeadline) return;
+  exchange_->post_at(std::chrono::steady_clock::time_point(std::chrono::microseconds(deadline_us)),
+                     [weak = weak_from_this()] {
+                       const auto self = weak.lock();
+                       if (self != nullptr && !self->over_) self->fail(too_late());
+                     });
 }
 
 void Generation::arrived(uint32_t prompt, const Progress& progress) {
@@ -162,10 +180,11 @@ void Generation::take(const Event& event) {
     ++usage_.completion_tokens;
     if (progress.choice == 0) usage_.cached_tokens += progress.cached;
     if (job_.metrics != nullptr) {
-      if (answer.token_us == 0)
-        job_.metrics->first_token(seconds(event.at_us - begun_us_));
-      else
+      if (progress.begun_us > 0) job_.metrics->queued(seconds(std::max<int64_t>(progress.begun_us - begun_us_, 0)));
+      if (answer.token_us > 0)
         job_.metrics->inter_token(seconds(event.at_us - answer.token_us));
+      else if (!std::exchange(any_token_, true))
+        job_.metrics->first_token(seconds(event.at_us - begun_us_));
     }
     answer.token_us = event.at_us;
     if (progress.ended != Ended::kStop) show(answer, answer.text.push(progress.token, progress.logprob, progress.top));
@@ -180,7 +199,7 @@ void Generation::take(const Event& event) {
     case Ended::kLength:
       show(answer, answer.text.finish());
       return end(answer, progress.ended == Ended::kStop || answer.text.stopped() ? "stop" : "length");
-    case Ended::kDeadline: return fail(error(Code::kDeadline, "the request took longer than this server allows"));
+    case Ended::kDeadline: return fail(too_late());
     case Ended::kNoToken:
       return fail(error(Code::kInternal, "no token can be drawn: the model's logits are NaN or infinite"));
   }
@@ -211,6 +230,12 @@ void Generation::show(Answer& answer, TextPart part) {
   for (TextPart::Token& token : part.tokens) answer.content.tokens.push_back(std::move(token));
 }
 
+// Mistral's templates refuse a call that comes back with another id than nine letters and digits.
+std::string Generation::call_id(const Answer& answer, size_t call) const {
+  if (job_.tools == ToolFormat::kMistral) return random_id().substr(0, 9);
+  return fmt::format("call_{}_{}_{}", job_.head.id.substr(job_.head.id.rfind('-') + 1), answer.content.index, call);
+}
+
 // `rest`: the tokens of what the events are made of, if they are wanted.
 void Generation::show_calls(Answer& answer, const std::vector<ToolEvent>& events, TextPart rest) {
   const int32_t index = answer.content.index;
@@ -221,9 +246,7 @@ void Generation::show_calls(Answer& answer, const std::vector<ToolEvent>& events
       case ToolEvent::Kind::kBegin:
         if (job_.wishes.stream && !rest.text.empty())
           out_ += job_.format->text(index, std::exchange(rest, {}), job_.wishes.logprobs);
-        calls.push_back(
-            {fmt::format("call_{}_{}_{}", job_.head.id.substr(job_.head.id.rfind('-') + 1), index, event.call),
-             event.text, ""});
+        calls.push_back({call_id(answer, event.call), event.text, ""});
         if (job_.wishes.stream) out_ += job_.format->tool_begin(index, event.call, calls.back());
         break;
       case ToolEvent::Kind::kArguments:

@@ -7,7 +7,9 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -55,22 +57,30 @@ class HttpExchange {
   virtual void on_gone(std::function<void()> callback) = 0;
   // Runs it on a server's thread, after what was posted before; never two of one exchange at once, nor beside on_gone.
   virtual void post(std::function<void()> task) = 0;
+  // The same at a time, unless the response has ended. Replaces an earlier one. Exchanges without a clock drop it.
+  // NOLINTNEXTLINE(performance-unnecessary-value-param): those with one keep it
+  virtual void post_at(std::chrono::steady_clock::time_point, std::function<void()>) {}
 };
 
+// What a handler throws, or what it posted, is answered with 500, or ends its stream.
 using HttpHandler = std::function<void(const std::shared_ptr<HttpExchange>&)>;
-// The body of a response that no handler makes: 400, 408, 413, 431, 503 of the server itself.
+// The body of a response that no handler makes: 400, 408, 413, 431, 500, 501, 503 of the server itself.
 using HttpErrorBody = std::function<HttpResponse(int status, std::string_view what)>;
+// Sees each request before any of its body is read: a response that refuses it, or nothing; it may lower how long the
+// body may be.
+using HttpGate = std::function<std::optional<HttpResponse>(const HttpRequest& head, uint64_t* body_bytes_max)>;
 
 struct HttpLimits {
   uint32_t header_bytes = 32 * 1024;
   size_t headers = 100;
   size_t target_bytes = 8 * 1024;
-  uint64_t body_bytes = 64ull << 20;
+  uint64_t body_bytes = 64ull << 20, bodies_bytes = 1ull << 30;  // of one request, and of all at once
   std::chrono::seconds header_time{10};
   uint64_t body_bytes_per_second = 1024;  // slower bodies are refused, after header_time
   std::chrono::seconds idle_time{60};     // between requests of a connection
   size_t connections = 20'000, connections_per_client = 1'000;
-  size_t unsent_bytes = 256 * 1024;  // of a stream, before its client is given up
+  size_t unsent_bytes = 256 * 1024;     // of a stream, before its client is given up
+  std::chrono::seconds write_time{60};  // for a client to take what is written to it at once
   std::chrono::seconds ping_time{15};
 };
 
@@ -85,17 +95,21 @@ struct HttpOptions {
 struct HttpStats {
   size_t connections = 0;
   uint64_t accepted = 0, refused = 0;  // connections
+  std::map<int, uint64_t> answers;     // by status
 };
 
 class HttpServer {
  public:
   // Errors: the address is in use or not this machine's, a certificate that cannot be read.
   static Result<std::unique_ptr<HttpServer>> start(const HttpOptions& options, HttpHandler handler,
-                                                   HttpErrorBody error_body);
+                                                   HttpErrorBody error_body, HttpGate gate = nullptr);
   virtual ~HttpServer() = default;  // closes what is open
 
   virtual uint16_t port() const = 0;
   virtual HttpStats stats() const = 0;
+  // From now on answers end their connections, and those that wait for a further request are closed. New ones may come:
+  // somebody has to tell them that this server ends.
+  virtual void retire() = 0;
   // No new connections, and no further requests of those that are open; those that wait for one are closed.
   virtual void drain() = 0;
   // Until no connection is left, or the time is over. True: none is left.

@@ -8,80 +8,19 @@
 
 #include "server/http.h"
 #include "server/http_text.h"
+#include "server/testing/echo_server.h"
 #include "server/testing/http_client.h"
 
 namespace bolide::server {
 namespace {
 
 using test::Answer;
+using test::answer_to;
+using test::becomes;
+using test::Echo;
+using test::echo_error_body;
 using test::HttpClient;
 using Exchange = std::shared_ptr<HttpExchange>;
-
-HttpResponse error_body(int status, std::string_view what) { return {status, {}, std::string(what)}; }
-
-// "/echo" answers with the body; "/stream/N" with N chunks; "/hang" never does.
-class Echo {
- public:
-  explicit Echo(HttpLimits limits = {}, int threads = 2) {
-    HttpOptions options;
-    options.port = 0;
-    options.threads = threads;
-    options.limits = limits;
-    auto started = HttpServer::start(options, [this](const Exchange& e) { handle(e); }, error_body);
-    EXPECT_TRUE(started.has_value()) << started.error().text;
-    server = *std::move(started);
-  }
-  ~Echo() {
-    server->stop();
-    hanging.clear();
-  }
-  uint16_t port() const { return server->port(); }
-
-  std::unique_ptr<HttpServer> server;
-  std::mutex mutex;
-  std::vector<Exchange> hanging;
-  std::atomic<int> gone{0};
-  std::atomic<int> written{0};
-
- private:
-  void handle(const Exchange& e) {
-    const std::string& path = e->request().path;
-    if (path == "/echo") return e->respond({200, {}, e->request().body});
-    e->on_gone([this] { ++gone; });
-    if (path == "/flood") {
-      e->begin(200, {});
-      std::thread([this, e] {
-        while (e->write(std::string(16384, 'x'))) ++written;
-      }).detach();
-      return;
-    }
-    if (path.starts_with("/stream/")) {
-      e->begin(200, {}, ": ping\n\n");
-      const int count = std::atoi(path.c_str() + 8);
-      for (int i = 0; i < count; ++i) e->write(fmt::format("{}\n", i));
-      return path.ends_with("abort") ? e->abort() : e->end();
-    }
-    if (path == "/ping") e->begin(200, {}, ": ping\n\n");
-    const std::lock_guard lock(mutex);
-    hanging.push_back(e);
-  }
-};
-
-template <class Condition>
-bool becomes(Condition condition) {
-  for (int i = 0; i < 2000; ++i) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  return false;
-}
-
-// One connection, the answer to these bytes.
-Answer answer_to(uint16_t port, std::string_view bytes) {
-  HttpClient client(port);
-  client.send(bytes);
-  return client.read_answer();
-}
 
 TEST(HttpServer, BodiesOfAnySizeComeBack) {
   Echo echo;
@@ -252,19 +191,147 @@ TEST(HttpServer, DrainingClosesIdleConnectionsAndLetsTheOthersEnd) {
   EXPECT_TRUE(echo.server->wait_closed(std::chrono::seconds(5)));
 }
 
+// What a load balancer sees between the signal to end and the end.
+TEST(HttpServer, RetiringEndsConnectionsWithTheirAnswers) {
+  Echo echo;
+  HttpClient idle(echo.port()), busy(echo.port()), stream(echo.port());
+  EXPECT_EQ(idle.get("/echo").status, 200);
+  busy.send("GET /hang HTTP/1.1\r\nHost: x\r\n\r\n");
+  stream.send("GET /ping HTTP/1.1\r\nHost: x\r\n\r\n");
+  ASSERT_TRUE(echo.hang(2));
+  echo.server->retire();
+  EXPECT_FALSE(idle.receive()) << "it was idle";
+  for (const auto& exchange : echo.hanging)
+    exchange->request().path == "/ping" ? exchange->end() : exchange->respond({200, {}, "late"});
+  const Answer late = busy.read_answer();
+  EXPECT_EQ(late.body, "late");
+  EXPECT_NE(late.head.find("Connection: close"), std::string::npos);
+  EXPECT_FALSE(busy.receive());
+  EXPECT_TRUE(stream.read_answer().complete);
+  EXPECT_FALSE(stream.receive());
+  HttpClient fresh(echo.port());
+  const Answer answer = fresh.get("/echo");
+  EXPECT_EQ(answer.status, 200) << "somebody must say that it ends";
+  EXPECT_NE(answer.head.find("Connection: close"), std::string::npos);
+  EXPECT_FALSE(fresh.receive());
+}
+
+TEST(HttpServer, WhoComesWhileItEndsIsAnsweredOrRefused) {
+  for (int round = 0; round < 20; ++round) {
+    Echo echo({}, 3);
+    std::atomic<bool> over{false};
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 3; ++t)
+      threads.emplace_back([&] {
+        while (!over) {
+          const int status = HttpClient(echo.port()).get("/echo").status;
+          EXPECT_TRUE(status == 200 || status == 0) << status;
+        }
+      });
+    std::this_thread::sleep_for(std::chrono::milliseconds(round % 5));
+    echo.server->drain();
+    EXPECT_TRUE(echo.server->wait_closed(std::chrono::seconds(30)));
+    EXPECT_FALSE(HttpClient(echo.port()).connected());
+    over = true;
+    for (std::thread& thread : threads) thread.join();
+  }
+}
+
+TEST(HttpServer, ClientsOfHttp10GetNoChunksAndKeepWhatTheyAskFor) {
+  Echo echo;
+  HttpClient stream(echo.port());
+  stream.send("GET /stream/3 HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+  const Answer streamed = stream.read_answer();
+  EXPECT_EQ(streamed.status, 200);
+  EXPECT_EQ(streamed.head.find("Transfer-Encoding"), std::string::npos) << streamed.head;
+  EXPECT_NE(streamed.head.find("Connection: close"), std::string::npos) << streamed.head;
+  EXPECT_EQ(streamed.body, "0\n1\n2\n");
+  EXPECT_EQ(answer_to(echo.port(), "GET /stream/0 HTTP/1.0\r\n\r\n").body, "");
+  HttpClient plain(echo.port());
+  plain.send("POST /echo HTTP/1.0\r\nContent-Length: 3\r\n\r\nabc");
+  EXPECT_EQ(plain.read_answer().body, "abc");
+  EXPECT_FALSE(plain.receive());
+  HttpClient kept(echo.port());
+  for (int i = 0; i < 3; ++i) {
+    kept.send("POST /echo HTTP/1.0\r\nConnection: keep-alive\r\nContent-Length: 3\r\n\r\nabc");
+    const Answer answer = kept.read_answer();
+    EXPECT_EQ(answer.body, "abc");
+    EXPECT_NE(answer.head.find("Connection: keep-alive"), std::string::npos) << answer.head;
+  }
+}
+
+// `printf ... | nc` and their like close their half with the request's last byte.
+TEST(HttpServer, WhoHasSentAllIsStillAnswered) {
+  Echo echo;
+  HttpClient client(echo.port()), stream(echo.port()), two(echo.port());
+  client.send("GET /hang HTTP/1.1\r\nHost: x\r\n\r\n");
+  client.finish_sending();
+  stream.send("GET /ping HTTP/1.1\r\nHost: x\r\n\r\n");
+  stream.finish_sending();
+  ASSERT_TRUE(echo.hang(2));
+  two.send(
+      "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\na"
+      "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nb");
+  two.finish_sending();
+  EXPECT_EQ(two.read_answer().body, "a");
+  EXPECT_EQ(two.read_answer().body, "b");
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_EQ(echo.gone, 0);
+  for (const auto& exchange : echo.hanging) {
+    const bool streams = exchange->request().path == "/ping";
+    streams ? static_cast<void>(exchange->write("late")) : exchange->respond({200, {}, "late"});
+    if (streams) exchange->end();
+  }
+  EXPECT_EQ(client.read_answer().body, "late");
+  const Answer streamed = stream.read_answer();
+  EXPECT_TRUE(streamed.complete);
+  EXPECT_TRUE(streamed.body.ends_with("late"));
+  EXPECT_EQ(echo.gone, 0);
+}
+
+TEST(HttpServer, WhatIsPostedForATimeRunsThenUnlessTheAnswerIsOver) {
+  Echo echo;
+  HttpClient late(echo.port()), early(echo.port());
+  late.send("GET /hang HTTP/1.1\r\nHost: x\r\n\r\n");
+  ASSERT_TRUE(echo.hang(1));
+  early.send("GET /hang HTTP/1.1\r\nHost: x\r\n\r\n");
+  ASSERT_TRUE(echo.hang(2));
+  const auto begun = std::chrono::steady_clock::now();
+  const auto at = begun + std::chrono::milliseconds(200);
+  std::atomic<int> ran{0};
+  for (const auto& exchange : echo.hanging)
+    exchange->post_at(at, [&ran, weak = std::weak_ptr(exchange)] {
+      ++ran;
+      if (const auto e = weak.lock()) e->respond({504, {}, "too late"});
+    });
+  echo.hanging[1]->respond({200, {}, "in time"});
+  EXPECT_EQ(early.read_answer().body, "in time");
+  EXPECT_EQ(late.read_answer().status, 504);
+  EXPECT_GE(std::chrono::steady_clock::now() - begun, std::chrono::milliseconds(200));
+  EXPECT_EQ(ran, 1);
+}
+
 TEST(HttpServer, APortThatIsTakenIsSaid) {
   Echo echo;
   HttpOptions options;
   options.port = echo.port();
-  const auto second = HttpServer::start(options, [](const Exchange&) {}, error_body);
+  const auto second = HttpServer::start(options, [](const Exchange&) {}, echo_error_body);
   ASSERT_FALSE(second.has_value());
   EXPECT_NE(second.error().text.find("in use"), std::string::npos);
   options.host = "not an address";
-  EXPECT_FALSE(HttpServer::start(options, [](const Exchange&) {}, error_body).has_value());
+  EXPECT_FALSE(HttpServer::start(options, [](const Exchange&) {}, echo_error_body).has_value());
   options.host = "127.0.0.1";
   options.port = 0;
   options.tls_certificate = options.tls_key = "/nothing/there.pem";
-  EXPECT_FALSE(HttpServer::start(options, [](const Exchange&) {}, error_body).has_value());
+  EXPECT_FALSE(HttpServer::start(options, [](const Exchange&) {}, echo_error_body).has_value());
+}
+
+TEST(HttpText, NamesOfThisMachine) {
+  for (const char* own : {"localhost", "LocalHost:8000", "127.0.0.1", "127.0.0.1:1", "127.8.9.1", "[::1]", "[::1]:80"})
+    EXPECT_TRUE(is_loopback_host(own)) << own;
+  for (const char* other : {"", "x", "127.0.0.1.example.com", "localhost.example.com", "127.1", "10.0.0.1", "[::2]",
+                            "[::1", "example.com:127", "0.0.0.0", "[::ffff:10.0.0.1]"})
+    EXPECT_FALSE(is_loopback_host(other)) << other;
 }
 
 TEST(HttpText, Targets) {

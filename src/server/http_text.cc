@@ -1,5 +1,6 @@
 #include "server/http_text.h"
 
+#include <arpa/inet.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -51,8 +52,9 @@ std::string response_text(const HttpResponse& response, bool head_only, bool kee
   return out;
 }
 
-std::string stream_head(int status, const Headers& headers, bool keep_alive) {
-  std::string out = fmt::format("HTTP/1.1 {} {}\r\nTransfer-Encoding: chunked\r\n", status, status_text(status));
+std::string stream_head(int status, const Headers& headers, bool keep_alive, bool chunked) {
+  std::string out =
+      fmt::format("HTTP/1.1 {} {}\r\n{}", status, status_text(status), chunked ? "Transfer-Encoding: chunked\r\n" : "");
   add_headers(out, headers, keep_alive);
   return out + "\r\n";
 }
@@ -82,6 +84,15 @@ std::optional<Target> split_target(std::string_view target) {
   for (size_t at = 0; (at = out.path.find("/..", at)) != std::string::npos; at += 3)
     if (at + 3 == out.path.size() || out.path[at + 3] == '/') return std::nullopt;
   return out;
+}
+
+bool is_loopback_host(std::string_view host) {
+  if (host.starts_with('[')) return host == "[::1]" || host.starts_with("[::1]:");
+  const std::string name = lower_case(host.substr(0, host.find(':')));
+  // Not by its beginning: anybody can have the name 127.0.0.1.example.com.
+  in_addr address{};
+  if (::inet_pton(AF_INET, name.c_str(), &address) == 1) return ntohl(address.s_addr) >> 24 == 127;
+  return name == "localhost";
 }
 
 std::string lower_case(std::string_view text) {

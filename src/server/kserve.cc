@@ -16,6 +16,7 @@
 #include "server/kserve_response.h"
 #include "server/kserve_tensors.h"
 #include "server/prompts.h"
+#include "server/random_id.h"
 
 namespace bolide::server {
 namespace {
@@ -84,13 +85,11 @@ constexpr Kserve::Action Kserve::kActions[] = {
     {"", "GET", &Kserve::metadata},
 };
 
-Kserve::Kserve(ModelRegistry& registry, Metrics& metrics, ApiKeys* keys, KserveOptions options,
-               std::function<uint64_t()> next_number)
+Kserve::Kserve(ModelRegistry& registry, Metrics& metrics, ApiKeys* keys, KserveOptions options)
     : registry_(registry),
       metrics_(metrics),
       keys_(keys),
       options_(std::move(options)),
-      next_number_(std::move(next_number)),
       changes_(1, 16),
       text_(options_.text_threads, 256) {}
 
@@ -125,13 +124,14 @@ bool Kserve::check(const Shared& exchange, std::string_view method) {
   return false;
 }
 
-void Kserve::handle(const Shared& exchange, const ApiKey* caller) {
-  if (caller == nullptr) {
-    HttpResponse response =
-        kserve_error(401, "this server needs an API key: send Authorization: Bearer KEY, with one that it knows");
-    response.headers.emplace_back("WWW-Authenticate", "Bearer");
-    return refuse(exchange, std::move(response));
-  }
+HttpResponse Kserve::stranger() {
+  HttpResponse response =
+      kserve_error(401, "this server needs an API key: send Authorization: Bearer KEY, with one that it knows");
+  response.headers.emplace_back("WWW-Authenticate", "Bearer");
+  return response;
+}
+
+void Kserve::handle(const Shared& exchange, const ApiKey& caller) {
   constexpr std::string_view kModels = "/v2/models/", kRepository = "/v2/repository/";
   const std::string_view path = exchange->request().path;
   if (path == "/v2" || path == "/v2/") {
@@ -139,7 +139,7 @@ void Kserve::handle(const Shared& exchange, const ApiKey* caller) {
   } else if (path == "/v2/models/stats") {
     if (check(exchange, "GET")) all_statistics(exchange);
   } else if (path.starts_with(kModels)) {
-    model(exchange, caller, path.substr(kModels.size()));
+    model(exchange, &caller, path.substr(kModels.size()));
   } else if (path.starts_with(kRepository)) {
     repository(exchange, path.substr(kRepository.size()));
   } else {
@@ -161,7 +161,17 @@ void Kserve::model(const Shared& exchange, const ApiKey* caller, std::string_vie
     return refuse(exchange, error(Code::kNotFound, fmt::format("model {:.200} has version {} alone, not {:.40}",
                                                                call.model, kModelVersion, version)));
   if (!action->has_body || exchange->request().body.size() <= kLongBody) return (this->*action->handler)(call);
-  if (!text_.add([this, call, handler = action->handler] { (this->*handler)(call); }))
+  // What the handler throws here (for want of memory, say) ends its request, not the process.
+  const auto work = [this, call, handler = action->handler] {
+    try {
+      (this->*handler)(call);
+    } catch (const std::exception& thrown) {
+      log::error("a handler failed",
+                 {{"path", std::string_view(call.exchange->request().path)}, {"what", thrown.what()}});
+      refuse(call.exchange, kserve_error(500, "the server failed at this request"));
+    }
+  };
+  if (!text_.add(work))
     refuse(exchange, error(Code::kOverloaded, "too many long requests wait"));
 }
 
@@ -321,6 +331,7 @@ void Kserve::infer_network(const Call& call, const std::shared_ptr<const ServedN
     made.bytes = bytes_of(made.inputs);
     made.deadline_us = deadline_of(call.begun_us, options_.request_us_max, request.timeout_us);
     run->id = std::move(request.id);
+    BOLIDE_TRY(check_priority(*call.caller, made.wishes.priority));
     if (keys_ != nullptr) {
       BOLIDE_TRY(run->while_it_runs, keys_->enter(*call.caller, call.begun_us));
     }
@@ -391,12 +402,12 @@ void Kserve::answer_text(const Call& call, TextRequest request, std::shared_ptr<
     made.format = std::move(format);
     made.route = call.exchange->request().path;
     made.metrics = metrics_.of_model(call.model);
-    made.head = {fmt::format("kserve-{:016x}", next_number_()), call.model, unix_seconds(), false};
+    made.head = {"kserve-" + random_id(), call.model, unix_seconds(), false};
     if (keys_ != nullptr) {
       BOLIDE_TRY(made.while_it_runs, keys_->enter(*call.caller, call.begun_us));
     }
     BOLIDE_TRY(std::vector<int32_t> ids, prompt_ids(*made.model, Prompt(std::move(request.text)), &code));
-    made.requests.push_back(make_request(*made.model, made.wishes, std::move(ids), kTokens, next_number_()));
+    made.requests.push_back(make_request(*made.model, made.wishes, std::move(ids), kTokens, random_number()));
     Request& one = made.requests.back();
     one.deadline_us = deadline_of(call.begun_us, options_.request_us_max, request.timeout_us);
     one.key = call.caller->number;

@@ -4,7 +4,6 @@
 // Thread rules: any thread.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -31,14 +30,14 @@ struct KserveOptions {
 
 class Kserve {
  public:
-  // `keys`: null: everybody may ask. `next_number`: seeds, and names of requests.
-  Kserve(ModelRegistry& registry, Metrics& metrics, ApiKeys* keys, KserveOptions options,
-         std::function<uint64_t()> next_number);
+  // `keys`: null: everybody may ask.
+  Kserve(ModelRegistry& registry, Metrics& metrics, ApiKeys* keys, KserveOptions options);
 
   // True: what is asked for is answered here, if it is answered at all.
   static bool has(std::string_view path) { return path == "/v2" || path.starts_with("/v2/"); }
-  // `caller`: who asks; null: nobody who may.
-  void handle(const std::shared_ptr<HttpExchange>& exchange, const ApiKey* caller);
+  // What those hear who have no key.
+  static HttpResponse stranger();
+  void handle(const std::shared_ptr<HttpExchange>& exchange, const ApiKey& caller);
 
  private:
   using Shared = std::shared_ptr<HttpExchange>;
@@ -83,7 +82,6 @@ class Kserve {
   Metrics& metrics_;
   ApiKeys* const keys_;
   const KserveOptions options_;
-  const std::function<uint64_t()> next_number_;
   WorkQueue changes_;  // of the repository, one after the other
   WorkQueue text_;     // long bodies
 };

@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "base/json_string.h"
+#include "server/json_body.h"
 #include "server/kserve_tensors.h"
 #include "server/openai_request.h"
 
@@ -62,7 +63,7 @@ std::string totals_json(const NamedTotals& model) {
 Result<> check_parameters(std::string_view body, const RequestLimits& limits, std::string_view allowed,
                           std::string_view remedy) {
   if (body.empty()) return {};
-  BOLIDE_TRY(const nlohmann::ordered_json parsed, parse_json_object(body, limits));
+  BOLIDE_TRY(const nlohmann::ordered_json parsed, parse_json_body(body, limits));
   for (const auto& item : parsed.items()) {
     if (item.key() != "parameters")
       return error(Code::kUnsupported, fmt::format("{:.64}: this server does not have it; leave it out", item.key()));
@@ -126,7 +127,7 @@ std::string index_json(std::span<const ModelEntry> models, bool ready_alone) {
 
 Result<bool> parse_index_request(std::string_view body, const RequestLimits& limits) {
   if (body.empty()) return false;
-  BOLIDE_TRY(const nlohmann::ordered_json parsed, parse_json_object(body, limits));
+  BOLIDE_TRY(const nlohmann::ordered_json parsed, parse_json_body(body, limits));
   bool ready = false;
   for (const auto& item : parsed.items()) {
     if (item.key() != "ready" || !item.value().is_boolean())

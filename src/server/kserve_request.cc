@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "ops/number.h"
+#include "server/json_body.h"
 #include "server/kserve_tensors.h"
 #include "server/openai_request.h"
 
@@ -240,7 +241,7 @@ Result<InferRequest> parse_infer_request(std::string_view body, std::optional<ui
     return wrong("Inference-Header-Content-Length",
                  fmt::format("{} bytes of JSON in a body of {}", *json_bytes, body.size()));
   const size_t header = json_bytes ? static_cast<size_t>(*json_bytes) : body.size();
-  BOLIDE_TRY(const Json json, parse_json_object(body.substr(0, header), limits));
+  BOLIDE_TRY(const Json json, parse_json_body(body.substr(0, header), limits));
   std::string_view raw = body.substr(header);
   InferRequest request;
   for (const auto& item : json.items())
@@ -348,7 +349,7 @@ Result<std::vector<ChosenOutput>> choose_outputs(const InferRequest& request, co
 }
 
 Result<TextRequest> parse_generate_request(std::string_view body, const RequestLimits& limits) {
-  BOLIDE_TRY(const Json json, parse_json_object(body, limits));
+  BOLIDE_TRY(const Json json, parse_json_body(body, limits));
   TextRequest request;
   BOLIDE_TRY(request.id, id_of(json));
   const std::string_view name = find(json, "text_input") != nullptr ? "text_input" : "text";

@@ -28,6 +28,8 @@ using Buckets = prom::Histogram::BucketBoundaries;
 // vLLM's edges, so that its dashboards fit, and finer ones below: small models answer within a millisecond.
 const Buckets kFirstToken = {.001, .005, .01, .02, .04, .06, .08, .1, .25, .5,  .75,
                              1,    2.5,  5,   7.5, 10,  20,  40,  80, 160, 640, 2560};
+const Buckets kQueue = {.0001, .001, .005, .01, .025, .05, .1, .3, .5, .8,  1,   1.5, 2,
+                        2.5,   5,    10,   15,  20,   30,  40, 50, 60, 120, 240, 480, 960};
 const Buckets kInterToken = {.0005, .001, .0025, .005, .01, .025, .05, .075, .1, .15, .2, .3,
                              .4,    .5,   .75,   1,    2.5, 5,    7.5, 10,   20, 40,  80};
 const Buckets kRequest = {.0005, .001, .0025, .005, .01, .025, .05, .1, .3, .5,  .8,  1,   1.5, 2,
@@ -40,6 +42,7 @@ struct Alias {
 };
 constexpr Alias kAliases[] = {
     {"vllm", "bolide_time_to_first_token_seconds", "vllm:time_to_first_token_seconds"},
+    {"vllm", "bolide_request_queue_time_seconds", "vllm:request_queue_time_seconds"},
     {"vllm", "bolide_inter_token_latency_seconds", "vllm:inter_token_latency_seconds"},
     {"vllm", "bolide_inter_token_latency_seconds", "vllm:time_per_output_token_seconds"},
     {"vllm", "bolide_request_duration_seconds", "vllm:e2e_request_latency_seconds"},
@@ -57,6 +60,7 @@ constexpr Alias kAliases[] = {
     {"trtllm", "bolide_request_duration_seconds", "trtllm_e2e_request_latency_seconds"},
     {"trtllm", "bolide_request_duration_seconds", "trtllm_serve_request_duration_seconds"},
     {"trtllm", "bolide_time_to_first_token_seconds", "trtllm_time_to_first_token_seconds"},
+    {"trtllm", "bolide_request_queue_time_seconds", "trtllm_request_queue_time_seconds"},
     {"trtllm", "bolide_inter_token_latency_seconds", "trtllm_time_per_output_token_seconds"},
     {"trtllm", "bolide_num_requests_running", "trtllm_num_requests_running"},
     {"trtllm", "bolide_num_requests_waiting", "trtllm_num_requests_waiting"},
@@ -72,7 +76,7 @@ constexpr Alias kAliases[] = {
 
 // What one model's engine is at, as it was read last.
 struct ModelSeries {
-  prom::Histogram *first_token, *inter_token, *duration, *prompt_tokens, *generation_tokens;
+  prom::Histogram *queue, *first_token, *inter_token, *duration, *prompt_tokens, *generation_tokens;
   prom::Counter *prompt_total, *generation_total, *cached_total;
   prom::Gauge *running, *waiting, *waiting_tokens, *kv_usage, *kv_blocks, *ready;
   prom::Counter *preemptions, *prefix_asked, *prefix_found, *steps, *step_tokens, *busy;
@@ -163,8 +167,9 @@ class PrometheusMetrics final : public Metrics {
 
   const std::string compat_;
   Families f_;
-  prom::Family<prom::Histogram>&first_token_ =
-      f_.histogram("bolide_time_to_first_token_seconds", "From a request to its first token"),
+  prom::Family<prom::Histogram>&queue_ =
+      f_.histogram("bolide_request_queue_time_seconds", "From a request to its first step"),
+  &first_token_ = f_.histogram("bolide_time_to_first_token_seconds", "From a request to its first token"),
   &inter_token_ = f_.histogram("bolide_inter_token_latency_seconds", "Between two tokens of an answer"),
   &duration_ = f_.histogram("bolide_request_duration_seconds", "From a request to the end of its answers"),
   &prompt_ = f_.histogram("bolide_request_prompt_tokens", "Tokens of prompts"),
@@ -181,6 +186,7 @@ class PrometheusMetrics final : public Metrics {
   &step_tokens_ = f_.counter("bolide_engine_tokens_total", "Tokens of all steps: prompts and answers"),
   &busy_ = f_.counter("bolide_engine_busy_seconds_total", "Time in steps"),
   &accepted_family_ = f_.counter("bolide_connections_total", "Connections that were accepted"),
+  &answers_ = f_.counter("bolide_http_responses_total", "Answers by status, the server's own refusals among them"),
   &cpu_family_ = f_.counter("process_cpu_seconds_total", "Processor time of this process");
   prom::Family<prom::Gauge>&running_ = f_.gauge("bolide_num_requests_running", "Answers that are being made"),
   &waiting_ = f_.gauge("bolide_num_requests_waiting", "Answers that wait"),
@@ -202,6 +208,7 @@ class Of final : public ModelMetrics {
  public:
   Of(PrometheusMetrics& all, std::string model, const ModelSeries& series)
       : all_(all), model_(std::move(model)), series_(series) {}
+  void queued(double seconds) override { series_.queue->Observe(seconds); }
   void first_token(double seconds) override { series_.first_token->Observe(seconds); }
   void inter_token(double seconds) override { series_.inter_token->Observe(seconds); }
   void request_ended(const RequestFigures& f) override {
@@ -230,7 +237,8 @@ ModelSeries& PrometheusMetrics::series_of(const std::string& name) {
   if (it != series_.end()) return it->second;
   const prom::Labels labels = {{"model_name", name}};
   return series_
-      .emplace(name, ModelSeries{&first_token_.Add(labels, kFirstToken),
+      .emplace(name, ModelSeries{&queue_.Add(labels, kQueue),
+                                 &first_token_.Add(labels, kFirstToken),
                                  &inter_token_.Add(labels, kInterToken),
                                  &duration_.Add(labels, kRequest),
                                  &prompt_.Add(labels, kTokens),
@@ -288,6 +296,8 @@ std::string PrometheusMetrics::text(const ModelRegistry& models, const HttpStats
   }
   connections_->Set(static_cast<double>(http.connections));
   raise(*accepted_, static_cast<double>(http.accepted));
+  for (const auto& [status, count] : http.answers)
+    raise(answers_.Add({{"status", fmt::format("{}", status)}}), static_cast<double>(count));
   resident_->Set(resident_bytes());
   raise(*cpu_, cpu_seconds());
   std::vector<prom::MetricFamily> families = f_.collect();

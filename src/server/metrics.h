@@ -40,7 +40,8 @@ struct ModelTotals {
 class ModelMetrics {
  public:
   virtual ~ModelMetrics() = default;
-  virtual void first_token(double seconds) = 0;  // since the request was accepted
+  virtual void queued(double seconds) = 0;       // from when the request was accepted to its first step
+  virtual void first_token(double seconds) = 0;  // since the request was accepted; once a request
   virtual void inter_token(double seconds) = 0;  // between two tokens of one answer
   virtual void request_ended(const RequestFigures& figures) = 0;
   virtual void run_ended(const RunFigures& figures) = 0;

@@ -9,8 +9,7 @@
 #include <functional>
 #include <span>
 
-#include "base/utf8.h"
-#include "formats/json_limits.h"
+#include "server/json_body.h"
 
 namespace bolide::server {
 namespace {
@@ -133,24 +132,6 @@ constexpr std::string_view kCommon[] = {"model",
                                         "prompt_cache_key",
                                         "safety_identifier"};
 
-// Of a text of JSON, outside its strings.
-struct Counts {
-  size_t commas = 0, colons = 0;
-};
-Counts count_marks(std::string_view text) {
-  Counts counts;
-  bool inside = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (c == '"') inside = !inside;
-    if (inside && c == '\\') ++i;
-    if (inside) continue;
-    counts.commas += c == ',' ? 1 : 0;
-    counts.colons += c == ':' ? 1 : 0;
-  }
-  return counts;
-}
-
 Result<std::vector<std::string>> read_stops(const Body& body, const RequestLimits& limits) {
   std::vector<std::string> stops;
   const Json* value = body.find("stop");
@@ -233,30 +214,51 @@ Result<Wishes> read_wishes(const Body& body, const RequestLimits& limits) {
   return w;
 }
 
+// Calls of an assistant's message that come back: {function: {name, arguments}}, arguments text or an object.
+Result<> check_calls(const Body& body, const Json& calls, const std::string& at) {
+  if (!calls.is_array()) return body.wrong(at, "must be an array");
+  for (const Json& call : calls) {
+    const Json* function = call.is_object() && call.contains("function") ? &call["function"] : nullptr;
+    if (function == nullptr || !function->is_object() || !function->value("name", Json()).is_string())
+      return body.wrong(at, "each must be {type: \"function\", function: {name, arguments}}");
+    const auto arguments = function->find("arguments");
+    if (arguments != function->end() && !arguments->is_string() && !arguments->is_object() && !arguments->is_null())
+      return body.wrong(at, "arguments must be an object, or a string that has one");
+  }
+  return {};
+}
+
 // A message is {role, content, ...}; content text, null, or a list of {type: "text", text}.
+Result<> check_message(const Body& body, const Json& message, const std::string& at) {
+  if (!message.is_object()) return body.wrong(at, "must be an object");
+  const auto role = message.find("role");
+  if (role == message.end() || !role->is_string()) return body.wrong(at + ".role", "must be a string");
+  const auto calls = message.find("tool_calls");
+  const bool has_calls = calls != message.end() && !calls->is_null();
+  if (has_calls) {
+    BOLIDE_TRY(check_calls(body, *calls, at + ".tool_calls"));
+  }
+  const auto content = message.find("content");
+  if (content == message.end() || content->is_null()) {
+    if (has_calls || *role == "assistant") return {};
+    return body.wrong(at + ".content", "is required");
+  }
+  if (content->is_string()) return {};
+  if (!content->is_array()) return body.wrong(at + ".content", "must be a string or an array of parts");
+  for (const Json& part : *content) {
+    if (!part.is_object() || !part.contains("type") || part["type"] != "text")
+      return body.wrong(at + ".content", "this server has parts of type text alone", Code::kUnsupported);
+    if (!part.contains("text") || !part["text"].is_string())
+      return body.wrong(at + ".content", "a part of type text must have a text");
+  }
+  return {};
+}
+
 Result<> check_messages(const Body& body, const Json& messages) {
   if (!messages.is_array() || messages.empty())
     return body.wrong("messages", "must be an array of at least one message");
-  for (size_t i = 0; i < messages.size(); ++i) {
-    const Json& message = messages[i];
-    const std::string at = fmt::format("messages[{}]", i);
-    if (!message.is_object()) return body.wrong(at, "must be an object");
-    const auto role = message.find("role");
-    if (role == message.end() || !role->is_string()) return body.wrong(at + ".role", "must be a string");
-    const auto content = message.find("content");
-    if (content == message.end() || content->is_null()) {
-      if (message.contains("tool_calls") || *role == "assistant") continue;
-      return body.wrong(at + ".content", "is required");
-    }
-    if (content->is_string()) continue;
-    if (!content->is_array()) return body.wrong(at + ".content", "must be a string or an array of parts");
-    for (const Json& part : *content) {
-      if (!part.is_object() || !part.contains("type") || part["type"] != "text")
-        return body.wrong(at + ".content", "this server has parts of type text alone", Code::kUnsupported);
-      if (!part.contains("text") || !part["text"].is_string())
-        return body.wrong(at + ".content", "a part of type text must have a text");
-    }
-  }
+  for (size_t i = 0; i < messages.size(); ++i)
+    BOLIDE_TRY(check_message(body, messages[i], fmt::format("messages[{}]", i)));
   return {};
 }
 
@@ -305,28 +307,12 @@ Result<> only_value(const Body& body, std::string_view key, const Json& value) {
 
 }  // namespace
 
-Result<Json> parse_json_object(std::string_view body, const RequestLimits& limits) {
-  if (nests_deeper_than(body, kJsonNestingMax))
-    return error(Code::kInvalid, fmt::format("the body nests deeper than {}", kJsonNestingMax));
-  const Counts counts = count_marks(body);
-  if (counts.commas + counts.colons >= limits.nodes_max)
-    return error(Code::kInvalid, fmt::format("the body has more than {} values", limits.nodes_max));
-  // Objects that keep the order of their keys look through all of them for each one they get.
-  if (counts.colons > limits.keys_max)
-    return error(Code::kInvalid, fmt::format("the body has more than {} keys", limits.keys_max));
-  if (utf8_invalid_at(body) != kUtf8Valid) return error(Code::kInvalid, "the body is not UTF-8");
-  Json json = Json::parse(body, nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) return error(Code::kInvalid, "the body " + describe_json_error(body));
-  if (!json.is_object()) return error(Code::kInvalid, "the body must be a JSON object");
-  return json;
-}
-
 Result<Wishes> parse_wishes(const Json& fields, const RequestLimits& limits, std::string* param) {
   return read_wishes(Body(fields, param), limits);
 }
 
 Result<ChatRequest> parse_chat_request(std::string_view text, const RequestLimits& limits, std::string* param) {
-  BOLIDE_TRY(Json json, parse_json_object(text, limits));
+  BOLIDE_TRY(Json json, parse_json_body(text, limits));
   const Body body(json, param);
   constexpr std::string_view kAlso[] = {"messages",        "max_completion_tokens", "top_logprobs",
                                         "tools",           "tool_choice",           "parallel_tool_calls",
@@ -362,7 +348,7 @@ Result<ChatRequest> parse_chat_request(std::string_view text, const RequestLimit
 
 Result<CompletionRequest> parse_completion_request(std::string_view text, const RequestLimits& limits,
                                                    std::string* param) {
-  BOLIDE_TRY(const Json json, parse_json_object(text, limits));
+  BOLIDE_TRY(const Json json, parse_json_body(text, limits));
   const Body body(json, param);
   constexpr std::string_view kAlso[] = {"prompt", "echo", "best_of", "suffix"};
   BOLIDE_TRY(body.only(kCommon, kAlso));
@@ -410,7 +396,7 @@ Result<CompletionRequest> parse_completion_request(std::string_view text, const 
 }
 
 Result<TokenizeRequest> parse_tokenize_request(std::string_view text, const RequestLimits& limits, std::string* param) {
-  BOLIDE_TRY(Json json, parse_json_object(text, limits));
+  BOLIDE_TRY(Json json, parse_json_body(text, limits));
   const Body body(json, param);
   constexpr std::string_view kKnown[] = {"model", "prompt", "messages", "add_special_tokens", "add_generation_prompt"};
   BOLIDE_TRY(body.only(kKnown, {}));
@@ -433,7 +419,7 @@ Result<TokenizeRequest> parse_tokenize_request(std::string_view text, const Requ
 
 Result<DetokenizeRequest> parse_detokenize_request(std::string_view text, const RequestLimits& limits,
                                                    std::string* param) {
-  BOLIDE_TRY(const Json json, parse_json_object(text, limits));
+  BOLIDE_TRY(const Json json, parse_json_body(text, limits));
   const Body body(json, param);
   constexpr std::string_view kKnown[] = {"model", "tokens"};
   BOLIDE_TRY(body.only(kKnown, {}));

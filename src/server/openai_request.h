@@ -55,9 +55,7 @@ Result<TokenizeRequest> parse_tokenize_request(std::string_view body, const Requ
 Result<DetokenizeRequest> parse_detokenize_request(std::string_view body, const RequestLimits& limits,
                                                    std::string* param);
 
-// For other dialects: a body that is one object, within the limits; and the fields above of how to go on, which the
-// caller has found to be among those that there are.
-Result<nlohmann::ordered_json> parse_json_object(std::string_view body, const RequestLimits& limits);
+// For other dialects: the fields above of how to go on, which the caller has found to be among those that there are.
 Result<Wishes> parse_wishes(const nlohmann::ordered_json& fields, const RequestLimits& limits, std::string* param);
 
 }  // namespace bolide::server

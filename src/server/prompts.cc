@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "server/json_body.h"
+
 namespace bolide::server {
 namespace {
 
@@ -18,6 +20,44 @@ Result<std::vector<int32_t>> fitting(const ServedModel& model, std::vector<int32
   if (ids.empty()) return error(Code::kInvalid, "the prompt has no tokens");
   if (ids.size() >= static_cast<size_t>(model.context)) return too_long(ids.size(), false, model.context, code);
   return ids;
+}
+
+// The arguments of calls in messages, as text or as objects. True: there are some.
+bool write_arguments(nlohmann::ordered_json& messages, bool as_objects) {
+  RequestLimits limits;
+  limits.object_keys_max = 256;  // there may be many calls
+  bool any = false;
+  for (auto& message : messages) {
+    const auto calls = message.find("tool_calls");
+    if (calls == message.end() || !calls->is_array()) continue;
+    for (auto& call : *calls) {
+      auto& function = call["function"];
+      const auto it = function.find("arguments");
+      if (it == function.end()) continue;
+      any = true;
+      if (!as_objects && it->is_object()) *it = it->dump();
+      if (!as_objects || !it->is_string()) continue;
+      const auto& text = it->get_ref<const std::string&>();
+      // What is in no object (a model wrote it) stays as it is.
+      if (text.empty()) {
+        *it = nlohmann::ordered_json::object();
+      } else if (auto parsed = parse_json_body(text, limits)) {
+        *it = *std::move(parsed);
+      }
+    }
+  }
+  return any;
+}
+
+// Clients send the arguments of calls as OpenAI's API has them: text that is an object. Most templates want the object,
+// and would write text of text; those that put them together with other text fail with one, and want the text.
+Result<std::string> render(const ChatTemplate& chat_template, ChatInput& input) {
+  const bool calls = write_arguments(input.messages, /*as_objects=*/true);
+  auto text = chat_template.render(input);
+  if (text || !calls) return text;
+  write_arguments(input.messages, /*as_objects=*/false);
+  auto again = chat_template.render(input);
+  return again ? std::move(again) : std::move(text);
 }
 
 }  // namespace
@@ -50,7 +90,7 @@ Result<std::vector<int32_t>> chat_ids(const ServedModel& model, const ChatReques
   if (const auto id = tokenizer.bos_id()) input.special_tokens.emplace_back("bos_token", tokenizer.token_text(*id));
   if (const auto id = tokenizer.eos_id()) input.special_tokens.emplace_back("eos_token", tokenizer.token_text(*id));
   input.variables = request.template_variables;
-  BOLIDE_TRY(const std::string text, model.chat_template->render(input));
+  BOLIDE_TRY(const std::string text, render(*model.chat_template, input));
   BOLIDE_TRY(std::vector<int32_t> ids, text_ids(model, text, /*add_special=*/false, code));
   return fitting(model, std::move(ids), code);
 }

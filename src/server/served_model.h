@@ -36,7 +36,7 @@ struct ServedNetwork;  // served_network.h
 
 struct ModelEntry {
   std::string name;
-  std::string state;   // "READY", "UNAVAILABLE", "LOADING", "UNLOADING", as Triton names them
+  std::string state;   // "READY", "LOADING", "UNLOADING", "UNAVAILABLE", as Triton names them
   std::string reason;  // why it is not ready
 };
 

@@ -22,8 +22,9 @@ struct RequestLimits {
   int32_t top_logprobs_max = 20;
   size_t stop_ids_max = 256;
   size_t prompts_max = 128;
-  size_t nodes_max = 1'000'000;  // values of its JSON
-  size_t keys_max = 16'384;      // of all objects in it
+  size_t nodes_max = 1'000'000;   // values of its JSON
+  size_t keys_max = 16'384;       // of all objects in it
+  size_t object_keys_max = 2048;  // of each
 };
 
 struct Wishes {

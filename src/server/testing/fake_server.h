@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
 
 #include "engine/testing/fake_runner.h"
 #include "formats/tokenizer_json.h"
@@ -50,13 +51,15 @@ inline SchedulerOptions fake_limits() {
 class FakeRegistry final : public ModelRegistry {
  public:
   std::shared_ptr<const ServedModel> find(std::string_view name) const override {
-    return name == model->name ? model : nullptr;
+    if (on_find) on_find();
+    return name == model->name && state == "READY" ? model : nullptr;
   }
   std::shared_ptr<const ServedNetwork> find_network(std::string_view name) const override {
     return network != nullptr && name == network->name ? network : nullptr;
   }
   std::vector<ModelEntry> list() const override {
-    std::vector<ModelEntry> all = {{model->name, "READY", ""}, {"absent", "UNAVAILABLE", "unloaded"}};
+    std::vector<ModelEntry> all = {{model->name, state, state == "READY" ? "" : "is not"},
+                                   {"absent", "UNAVAILABLE", "unloaded"}};
     if (network != nullptr) all.push_back({network->name, "READY", ""});
     return all;
   }
@@ -66,6 +69,8 @@ class FakeRegistry final : public ModelRegistry {
   std::shared_ptr<ServedModel> model;
   std::shared_ptr<ServedNetwork> network;  // may be null
   std::function<Result<>(std::string_view name, std::string_view what)> change = [](auto, auto) { return ok(); };
+  std::string state = "READY";    // set before anybody asks, as what follows
+  std::function<void()> on_find;  // may throw
 };
 
 // Its parts end in the order that `bolide serve` has: handlers, engine, connections.
@@ -82,6 +87,8 @@ class FakeServer {
     std::function<Result<>(const StepBatch&)> on_submit;
     std::shared_ptr<ServedNetwork> network;
     std::function<Result<>(std::string_view name, std::string_view what)> on_change;
+    std::string model_state = "READY";
+    std::function<void()> on_find;  // of the registry
     std::vector<int32_t> stop_ids;
     std::string answer;  // what every answer is, and then an end of text; empty: what the runner makes up
     std::string chat_template =
@@ -120,13 +127,21 @@ class FakeServer {
       EXPECT_TRUE(parsed.has_value()) << parsed.error().text;
       keys = *std::move(parsed);
     }
+    registry_.state = options_.model_state;
+    registry_.on_find = options_.on_find;
     options_.http.port = 0;
     options_.http.threads = 2;
     api_ = std::make_unique<Api>(registry_, options_.api, *Metrics::make(options_.compat), std::move(keys));
-    auto started =
-        HttpServer::start(options_.http, [this](const auto& exchange) { api_->handle(exchange); }, Api::error_body);
+    api_->set_http_stats([this] {
+      const HttpServer* server = listening_;
+      return server != nullptr ? server->stats() : HttpStats();
+    });
+    auto started = HttpServer::start(
+        options_.http, [this](const auto& exchange) { api_->handle(exchange); }, Api::error_body,
+        [this](const HttpRequest& head, uint64_t* body_bytes) { return api_->admit(head, body_bytes); });
     EXPECT_TRUE(started.has_value()) << started.error().text;
     http_ = *std::move(started);
+    listening_ = http_.get();
   }
   ~FakeServer() {
     engine_->stop();
@@ -167,6 +182,7 @@ class FakeServer {
   FakeRegistry registry_;
   std::shared_ptr<Engine> engine_;
   std::unique_ptr<HttpServer> http_;
+  std::atomic<HttpServer*> listening_{nullptr};  // the same, for the server's threads
   std::unique_ptr<Api> api_;
 };
 

@@ -8,9 +8,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 namespace bolide::server::test {
@@ -23,9 +25,16 @@ struct Answer {
 
 class HttpClient {
  public:
-  explicit HttpClient(uint16_t port, int receive_bytes = 0) {
-    socket_ = ::socket(AF_INET, SOCK_STREAM, 0);
+  HttpClient() : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {}
+  explicit HttpClient(uint16_t port, int receive_bytes = 0) : HttpClient() {
     if (receive_bytes > 0) ::setsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &receive_bytes, sizeof receive_bytes);
+    connect(port);
+  }
+  ~HttpClient() { close(); }
+  HttpClient(const HttpClient&) = delete;
+  HttpClient& operator=(const HttpClient&) = delete;
+
+  void connect(uint16_t port) {
     const int on = 1;
     ::setsockopt(socket_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     const timeval patience{60, 0};
@@ -36,11 +45,8 @@ class HttpClient {
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     connected_ = ::connect(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
   }
-  ~HttpClient() { close(); }
-  HttpClient(const HttpClient&) = delete;
-  HttpClient& operator=(const HttpClient&) = delete;
-
   bool connected() const { return connected_; }
+  int socket() const { return socket_; }
   void close() {
     if (socket_ >= 0) ::close(std::exchange(socket_, -1));
   }
@@ -74,11 +80,14 @@ class HttpClient {
   // The next response, its chunks put together.
   Answer read_answer(bool head_only = false) {
     Answer answer;
-    if (!receive_until("\r\n\r\n")) return answer;
-    const size_t end = received_.find("\r\n\r\n");
-    answer.head = received_.substr(0, end + 2);
-    received_.erase(0, end + 4);
-    answer.status = std::atoi(answer.head.c_str() + answer.head.find(' '));
+    while (answer.status < 200) {  // 100 is no answer yet
+      answer.status = 0;
+      if (!receive_until("\r\n\r\n")) return answer;
+      const size_t end = received_.find("\r\n\r\n");
+      answer.head = received_.substr(0, end + 2);
+      received_.erase(0, end + 4);
+      answer.status = std::atoi(answer.head.c_str() + answer.head.find(' '));
+    }
     if (head_only) {
       answer.complete = true;
     } else if (answer.head.find("Transfer-Encoding: chunked") != std::string::npos) {
@@ -101,12 +110,17 @@ class HttpClient {
       answer.body = received_.substr(0, bytes);
       received_.erase(0, bytes);
       answer.complete = true;
+    } else {  // the connection's end is the body's
+      while (receive()) {
+      }
+      answer.body = std::exchange(received_, {});
+      answer.complete = true;
     }
     return answer;
   }
 
   Answer get(std::string_view path, std::string_view headers = {}) {
-    send(fmt::format("GET {} HTTP/1.1\r\nHost: x\r\n{}\r\n", path, headers));
+    send(fmt::format("GET {} HTTP/1.1\r\nHost: localhost\r\n{}\r\n", path, headers));
     return read_answer();
   }
   Answer post(std::string_view path, std::string_view json, std::string_view headers = {}) {
@@ -115,7 +129,7 @@ class HttpClient {
   }
   bool send_post(std::string_view path, std::string_view json, std::string_view headers = {}) {
     return send(
-        fmt::format("POST {} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {}\r\n"
+        fmt::format("POST {} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n"
                     "{}\r\n{}",
                     path, json.size(), headers, json));
   }
@@ -125,6 +139,16 @@ class HttpClient {
   bool connected_ = false;
   std::string received_;
 };
+
+// Within 15 s.
+template <class Condition>
+bool becomes(Condition condition) {
+  for (int i = 0; i < 3000; ++i) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return false;
+}
 
 inline Answer post(uint16_t port, std::string_view path, std::string_view json, std::string_view headers = {}) {
   return HttpClient(port).post(path, json, headers);

@@ -1,0 +1,154 @@
+// HTTPS, with a certificate that is made for the test.
+#include <gtest/gtest.h>
+#include <openssl/evp.h>
+#include <openssl/pem.h>
+#include <openssl/ssl.h>
+#include <openssl/x509.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <random>
+#include <string>
+
+#include "server/testing/fake_server.h"
+
+namespace bolide::server {
+namespace {
+
+using test::FakeServer;
+using test::HttpClient;
+
+template <class T, void (*kFree)(T*)>
+struct Free {
+  void operator()(T* it) const { kFree(it); }
+};
+using Key = std::unique_ptr<EVP_PKEY, Free<EVP_PKEY, EVP_PKEY_free>>;
+using Certificate = std::unique_ptr<X509, Free<X509, X509_free>>;
+using Context = std::unique_ptr<SSL_CTX, Free<SSL_CTX, SSL_CTX_free>>;
+using Session = std::unique_ptr<SSL, Free<SSL, SSL_free>>;
+
+// A folder with a key and a certificate of "localhost" that it has signed itself.
+class OwnCertificate {
+ public:
+  OwnCertificate() : key_(EVP_EC_gen("P-256")), made_(X509_new()) {
+    folder_ = std::filesystem::temp_directory_path() / fmt::format("bolide-tls-{:08x}", std::random_device()());
+    std::filesystem::create_directory(folder_);
+    X509* x = made_.get();
+    X509_set_version(x, 2);
+    ASN1_INTEGER_set(X509_get_serialNumber(x), 1);
+    X509_gmtime_adj(X509_getm_notBefore(x), -3600);
+    X509_gmtime_adj(X509_getm_notAfter(x), 3600);
+    X509_set_pubkey(x, key_.get());
+    X509_NAME* name = X509_get_subject_name(x);
+    const auto* text = reinterpret_cast<const unsigned char*>("localhost");
+    X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC, text, -1, -1, 0);
+    X509_set_issuer_name(x, name);
+    EXPECT_GT(X509_sign(x, key_.get(), EVP_sha256()), 0);
+    std::FILE* file = std::fopen(key_path().c_str(), "w");
+    EXPECT_EQ(PEM_write_PrivateKey(file, key_.get(), nullptr, nullptr, 0, nullptr, nullptr), 1);
+    std::fclose(file);
+    file = std::fopen(path().c_str(), "w");
+    EXPECT_EQ(PEM_write_X509(file, x), 1);
+    std::fclose(file);
+  }
+  ~OwnCertificate() { std::filesystem::remove_all(folder_); }
+
+  std::string path() const { return folder_ / "certificate.pem"; }
+  std::string key_path() const { return folder_ / "key.pem"; }
+  X509* x509() const { return made_.get(); }
+
+ private:
+  Key key_;
+  Certificate made_;
+  std::filesystem::path folder_;
+};
+
+FakeServer::Options with(const OwnCertificate& certificate) {
+  FakeServer::Options options;
+  options.http.tls_certificate = certificate.path();
+  options.http.tls_key = certificate.key_path();
+  return options;
+}
+
+// Trusts this certificate and no other.
+class TlsClient {
+ public:
+  TlsClient(uint16_t port, const OwnCertificate& trusted) : client_(port), context_(SSL_CTX_new(TLS_client_method())) {
+    SSL_CTX_set_verify(context_.get(), SSL_VERIFY_PEER, nullptr);
+    X509_STORE_add_cert(SSL_CTX_get_cert_store(context_.get()), trusted.x509());
+    session_.reset(SSL_new(context_.get()));
+    SSL_set1_host(session_.get(), "localhost");
+    SSL_set_fd(session_.get(), client_.socket());
+    connected_ = SSL_connect(session_.get()) == 1;
+  }
+  bool connected() const { return connected_; }
+  int version() const { return SSL_version(session_.get()); }
+  // All that comes until the connection ends; `whole`: it ended as TLS wants it.
+  std::string ask(std::string_view bytes, bool* whole) {
+    EXPECT_EQ(SSL_write(session_.get(), bytes.data(), static_cast<int>(bytes.size())), static_cast<int>(bytes.size()));
+    std::string all;
+    char some[4096];
+    int n = 0;
+    while ((n = SSL_read(session_.get(), some, sizeof some)) > 0) all.append(some, static_cast<size_t>(n));
+    *whole = SSL_get_error(session_.get(), n) == SSL_ERROR_ZERO_RETURN;
+    return all;
+  }
+
+ private:
+  HttpClient client_;
+  Context context_;
+  Session session_;
+  bool connected_ = false;
+};
+
+TEST(HttpTls, AnswersComeThroughTls) {
+  const OwnCertificate certificate;
+  FakeServer server(with(certificate));
+  TlsClient client(server.port(), certificate);
+  ASSERT_TRUE(client.connected());
+  EXPECT_GE(client.version(), TLS1_2_VERSION);
+  bool whole = false;
+  const std::string answer = client.ask(
+      "GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
+      "GET /v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+      &whole);
+  EXPECT_TRUE(answer.starts_with("HTTP/1.1 200 OK\r\n")) << answer;
+  EXPECT_NE(answer.find(R"({"status":"live"})"), std::string::npos) << answer;
+  EXPECT_NE(answer.find(R"("id":"fake")"), std::string::npos) << answer;
+  EXPECT_TRUE(whole) << "a cut-off answer looks like this one";
+}
+
+TEST(HttpTls, StreamsOfHttp10EndWithTls) {
+  const OwnCertificate certificate;
+  FakeServer server(with(certificate));
+  TlsClient client(server.port(), certificate);
+  ASSERT_TRUE(client.connected());
+  const std::string body = R"({"prompt":[1,2],"max_tokens":5,"stream":true})";
+  bool whole = false;
+  const std::string answer = client.ask(
+      fmt::format("POST /v1/completions HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{}",
+                  body.size(), body),
+      &whole);
+  EXPECT_TRUE(answer.ends_with("data: [DONE]\n\n")) << answer;
+  EXPECT_TRUE(whole);
+}
+
+TEST(HttpTls, WhatIsNoTlsOrAnotherCertificateIsNotServed) {
+  const OwnCertificate certificate, other;
+  FakeServer server(with(certificate));
+  EXPECT_FALSE(TlsClient(server.port(), other).connected());
+  HttpClient plain(server.port());
+  EXPECT_NE(plain.get("/health/live").status, 200);
+  EXPECT_TRUE(TlsClient(server.port(), certificate).connected());
+  HttpOptions mixed;
+  mixed.port = 0;
+  mixed.tls_certificate = certificate.path();
+  mixed.tls_key = other.key_path();
+  const auto started = HttpServer::start(mixed, [](const auto&) {}, Api::error_body);
+  ASSERT_FALSE(started.has_value());
+  EXPECT_NE(started.error().text.find("key.pem"), std::string::npos) << started.error().text;
+}
+
+}  // namespace
+}  // namespace bolide::server
