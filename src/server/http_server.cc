@@ -31,6 +31,7 @@ class BeastServer final : public HttpServer {
   BeastServer(const HttpOptions& options, HttpHandler handler, HttpErrorBody error_body, HttpGate gate)
       : shared_(std::make_shared<Shared>()),
         io_(options.threads),
+        work_(io_.get_executor()),
         acceptor_(Strand(io_.get_executor())),
         tls_(asio::ssl::context::tls_server) {
     shared_->options = options;
@@ -186,6 +187,8 @@ class BeastServer final : public HttpServer {
   std::shared_ptr<Shared> shared_;
   uint16_t port_ = 0;
   asio::io_context io_;
+  // Threads that have nothing left to do stay: what is still posted for a connection holds it until it has run.
+  asio::executor_work_guard<asio::io_context::executor_type> work_;
   tcp::acceptor acceptor_;
   asio::ssl::context tls_;
   std::vector<std::thread> threads_;

@@ -30,10 +30,7 @@ class Connection final : public Closable, public std::enable_shared_from_this<Co
         deadline_(strand),
         shared_(std::move(shared)),
         client_(std::move(client)),
-        buffer_(kAheadBytes + std::max<size_t>(kAheadBytes, 2 * shared_->options.limits.header_bytes)) {
-    const std::lock_guard lock(shared_->mutex);
-    shared_->open.insert(this);
-  }
+        buffer_(kAheadBytes + std::max<size_t>(kAheadBytes, 2 * shared_->options.limits.header_bytes)) {}
   ~Connection() override {
     {
       const std::lock_guard lock(shared_->mutex);
@@ -43,6 +40,10 @@ class Connection final : public Closable, public std::enable_shared_from_this<Co
   }
 
   asio::awaitable<void> run() {
+    {
+      const std::lock_guard lock(shared_->mutex);
+      shared_->open.insert(this);
+    }
     try {
       asio::co_spawn(strand_, keep_time(this->shared_from_this()), drop_exception);
       if (co_await open())
