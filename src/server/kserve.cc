@@ -331,7 +331,6 @@ void Kserve::infer_network(const Call& call, const std::shared_ptr<const ServedN
     made.bytes = bytes_of(made.inputs);
     made.deadline_us = deadline_of(call.begun_us, options_.request_us_max, request.timeout_us);
     run->id = std::move(request.id);
-    BOLIDE_TRY(check_priority(*call.caller, made.wishes.priority));
     if (keys_ != nullptr) {
       BOLIDE_TRY(run->while_it_runs, keys_->enter(*call.caller, call.begun_us));
     }
@@ -402,6 +401,7 @@ void Kserve::answer_text(const Call& call, TextRequest request, std::shared_ptr<
     made.format = std::move(format);
     made.route = call.exchange->request().path;
     made.metrics = metrics_.of_model(call.model);
+    BOLIDE_TRY(check_priority(*call.caller, made.wishes.priority));
     made.head = {"kserve-" + random_id(), call.model, unix_seconds(), false};
     if (keys_ != nullptr) {
       BOLIDE_TRY(made.while_it_runs, keys_->enter(*call.caller, call.begun_us));
