@@ -47,6 +47,8 @@ step() {
   wait $child || code=$?
   trap - INT TERM
   if [ $code -ne 0 ] && [ $code -ne 77 ]; then
+    # What failed may be far above the end of the log.
+    grep -nE -A 8 ': Failure$|runtime error:|ERROR: [A-Z][a-z]+Sanitizer|WARNING: ThreadSanitizer|: (fatal )?error:' "$log" | head -n 80 >&2
     tail -n 60 "$log" >&2
     say "failed with exit code $code while $what; the whole log is $log" >&2
   fi

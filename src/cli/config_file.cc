@@ -112,8 +112,8 @@ Result<> apply_config(const ConfigFile& file, std::span<const BoundOption> optio
         std::find_if(options.begin(), options.end(), [&](const BoundOption& one) { return one.name == entry.key; });
     if (option == options.end()) {
       const std::string_view near = nearest_name(entry.key, names);
-      return error(Code::kInvalid, fmt::format("{}, line {}: there is no option {:.80}{}", file.name, entry.line, entry.key,
-                                               near.empty() ? "" : fmt::format(", did you mean {}?", near)));
+      return error(Code::kInvalid, fmt::format("{}, line {}: there is no option {:.80}{}", file.name, entry.line,
+                                               entry.key, near.empty() ? "" : fmt::format(", did you mean {}?", near)));
     }
     if (is_given(option->name)) continue;
     if (const auto set = set_option(*option, entry.value); !set)

@@ -1,5 +1,5 @@
-// ConfigFile: the options of `bolide serve` as a YAML file. Keys are flags without their dashes in front, `-` and `_` are
-// alike; `models` is a list of [NAME=]MODEL or a mapping of names to models:
+// ConfigFile: the options of `bolide serve` as a YAML file. Keys are flags without their dashes in front, `-` and `_`
+// are alike; `models` is a list of [NAME=]MODEL or a mapping of names to models:
 //
 //   models:
 //     small: model.gguf

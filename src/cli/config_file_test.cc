@@ -36,9 +36,10 @@ std::string error_of(std::string_view yaml) {
 
 TEST(ConfigFile, SetsWhatTheCommandLineDidNot) {
   Config config;
-  const auto file = read("# mine\nmodels: {small: a.gguf, big: ./b}\nport: 9000\nbody-bytes: 2MiB\n"
-                         "no-auth: true\ndrain_seconds: 1.5\nhost: \"::1\"\n",
-                         config, "port");
+  const auto file = read(
+      "# mine\nmodels: {small: a.gguf, big: ./b}\nport: 9000\nbody-bytes: 2MiB\n"
+      "no-auth: true\ndrain_seconds: 1.5\nhost: \"::1\"\n",
+      config, "port");
   ASSERT_TRUE(file.has_value()) << file.error().text;
   EXPECT_EQ(file->models, (std::vector<std::string>{"small=a.gguf", "big=./b"}));
   EXPECT_EQ(config.port, 8000);

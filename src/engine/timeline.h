@@ -17,10 +17,10 @@ namespace bolide {
 struct TimelineStep {
   int64_t begin_us = 0, end_us = 0;
   int32_t choice = 0;
-  int32_t first = 0, tokens = 0;                  // positions [first, first + tokens) of the answer's sequence
-  int32_t steps = 1;                              // that this stands for
-  int32_t batch_tokens = 0, batch_answers = 0;    // of all requests in the step
-  bool prompt = false, draws = false;             // it computed positions of the prompt; a token was drawn
+  int32_t first = 0, tokens = 0;                // positions [first, first + tokens) of the answer's sequence
+  int32_t steps = 1;                            // that this stands for
+  int32_t batch_tokens = 0, batch_answers = 0;  // of all requests in the step
+  bool prompt = false, draws = false;           // it computed positions of the prompt; a token was drawn
 };
 
 struct Timeline {

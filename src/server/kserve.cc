@@ -171,8 +171,7 @@ void Kserve::model(const Shared& exchange, const ApiKey* caller, std::string_vie
       refuse(call.exchange, kserve_error(500, "the server failed at this request"));
     }
   };
-  if (!text_.add(work))
-    refuse(exchange, error(Code::kOverloaded, "too many long requests wait"));
+  if (!text_.add(work)) refuse(exchange, error(Code::kOverloaded, "too many long requests wait"));
 }
 
 Error Kserve::not_there(const std::string& model) const {
