@@ -71,6 +71,7 @@ constexpr Api::Route Api::kRoutes[] = {
     {"POST", "/v1/completions", &Api::completions, true},
     {"GET", "/v1/models", &Api::models},
     {"GET", "/v1/models/", &Api::model},
+    {"GET", "/v1/requests/", &Api::timeline},
     {"POST", "/tokenize", &Api::tokenize, true, false, kTokenizeBody},
     {"POST", "/detokenize", &Api::detokenize, true},
     {"GET", "/health", &Api::ready, false, true},
@@ -99,7 +100,8 @@ Api::Api(ModelRegistry& registry, const ApiOptions& options, std::unique_ptr<Met
                .body_bytes_max = options.body_bytes_max,
                .request_us_max = options.request_us_max,
                .text_threads = options.text_threads,
-               .model_control = options.model_control}) {}
+               .model_control = options.model_control},
+              log_) {}
 
 bool Api::calls_us_rightly(const HttpRequest& request, HttpResponse* refusal) const {
   const std::string_view host = request.header("host");  // browsers always send it
@@ -278,6 +280,23 @@ void Api::metrics(const Shared& exchange) {
 
 void Api::kserve(const Shared& exchange) { kserve_.handle(exchange, *caller_of(exchange->request())); }
 
+// "/v1/requests/ID/timeline", of whoever asked for it.
+void Api::timeline(const Shared& exchange) {
+  const HttpRequest& request = exchange->request();
+  std::string_view id = request.path;
+  id.remove_prefix(std::string_view("/v1/requests/").size());
+  constexpr std::string_view kTimeline = "/timeline";
+  const bool named = id.ends_with(kTimeline);
+  if (named) id.remove_suffix(kTimeline.size());
+  const auto record = named ? log_.find(id) : nullptr;
+  if (record == nullptr || record->key() != caller_of(request)->number)
+    return refuse(exchange, status_response(404,
+                                            named ? fmt::format("there is no request {:.80}, or it is over for long", id)
+                                                  : fmt::format("there is nothing at {:.200}", request.path),
+                                            "not_found"));
+  exchange->respond(json_response(record->to_json()));
+}
+
 void Api::models(const Shared& exchange) {
   std::string list;
   for (const ModelEntry& entry : registry_.list()) {
@@ -324,6 +343,8 @@ void Api::generate(const Shared& exchange, const Parsed& parsed, bool chat, Ids&
       made.requests.back().key = caller.number;
       made.requests.back().cache_salt = caller.salt;
     }
+    made.record = std::make_shared<RequestRecord>(made.head.id, made.route, made.model, caller.number, now);
+    log_.add(made.record);
     return made;
   }();
   if (!job) return refuse(exchange, error_response(job.error(), param, code));

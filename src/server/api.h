@@ -60,6 +60,7 @@ class Api {
   void version(const Shared& exchange);
   void metrics(const Shared& exchange);
   void kserve(const Shared& exchange);
+  void timeline(const Shared& exchange);
   void models(const Shared& exchange);
   void model(const Shared& exchange);
   void chat(const Shared& exchange);
@@ -90,6 +91,7 @@ class Api {
   const std::unique_ptr<ApiKeys> keys_;
   std::function<HttpStats()> http_stats_;
   std::atomic<bool> draining_{false};
+  RequestLog log_{512};
   WorkQueue text_;
   Kserve kserve_;
 };
