@@ -58,7 +58,8 @@ Result<std::vector<std::string>> names_of(const std::vector<std::string>& models
   for (const std::string& model : models) {
     const auto [name, path] = split_model_argument(model);
     if (is_network(path))
-      return error(Code::kInvalid, fmt::format("{}: an ONNX model has no completions; bolide run or serve runs it", path));
+      return error(Code::kInvalid,
+                   fmt::format("{}: an ONNX model has no completions; bolide run or serve runs it", path));
     names.push_back(name);
   }
   return names;

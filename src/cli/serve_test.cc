@@ -207,8 +207,7 @@ TEST(Serve, AHangupReadsModelsAndKeysAnew) {
   Process process({"bolide", "serve", "--config", path});
   ASSERT_NE(process.port(), 0) << process.said();
   const auto models_of = [&](const std::string& name) -> std::vector<std::string> {
-    const Answer answer =
-        server::test::get(process.port(), "/v1/models", "x-api-key: " + name + "-key-0123456789\r\n");
+    const Answer answer = server::test::get(process.port(), "/v1/models", "x-api-key: " + name + "-key-0123456789\r\n");
     if (answer.status != 200) return {std::to_string(answer.status)};
     std::vector<std::string> names;
     for (const Json& model : Json::parse(answer.body)["data"]) names.push_back(model["id"]);

@@ -115,8 +115,7 @@ bool Api::calls_us_rightly(const HttpRequest& request, HttpResponse* refusal) co
   return false;
 }
 
-const Api::Route* Api::route_of(const HttpRequest& request, HttpResponse* refusal,
-                                 const ApiKey** caller) const {
+const Api::Route* Api::route_of(const HttpRequest& request, HttpResponse* refusal, const ApiKey** caller) const {
   if (!calls_us_rightly(request, refusal)) return nullptr;
   *caller = caller_of(request);
   std::string allowed;
@@ -301,10 +300,11 @@ void Api::timeline(const Shared& exchange, const ApiKey& caller) {
   if (named) id.remove_suffix(kTimeline.size());
   const auto record = named ? log_.find(id) : nullptr;
   if (record == nullptr || record->key() != caller.number)
-    return refuse(exchange, status_response(404,
-                                            named ? fmt::format("there is no request {:.80}, or it is over for long", id)
-                                                  : fmt::format("there is nothing at {:.200}", request.path),
-                                            "not_found"));
+    return refuse(exchange,
+                  status_response(404,
+                                  named ? fmt::format("there is no request {:.80}, or it is over for long", id)
+                                        : fmt::format("there is nothing at {:.200}", request.path),
+                                  "not_found"));
   exchange->respond(json_response(record->to_json()));
 }
 

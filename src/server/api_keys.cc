@@ -91,7 +91,8 @@ Result<> ApiKeys::replace(std::string_view text, std::string_view label, uint64_
   const std::vector<const ApiKey*> before = std::move(valid_);
   valid_.clear();
   for (ApiKey& key : wanted) {
-    const auto same = std::find_if(before.begin(), before.end(), [&](const ApiKey* k) { return k->digest == key.digest; });
+    const auto same =
+        std::find_if(before.begin(), before.end(), [&](const ApiKey* k) { return k->digest == key.digest; });
     key.number = same == before.end() ? ++numbers_ : (*same)->number;
     key.salt = secret;
     for (const uint8_t byte : key.digest) key.salt = (key.salt ^ byte) * 0x100000001b3;  // FNV-1a

@@ -83,8 +83,9 @@ std::string RequestRecord::to_json() const {
   }
   return fmt::format(R"({{"id":{},"object":"request.timeline","model":{},"route":{},"state":{},)"
                      R"("submitted_ms":{},"first_step_ms":{},"over_ms":{},"steps":[{}],"deliveries":[{}]}})",
-                     json_text(id_), json_text(name_), json_text(route_), json_text(over_us_ == 0 ? "running" : reason_),
-                     ms(submitted_us_), ms(first_step_us), ms(over_us_), steps, deliveries);
+                     json_text(id_), json_text(name_), json_text(route_),
+                     json_text(over_us_ == 0 ? "running" : reason_), ms(submitted_us_), ms(first_step_us), ms(over_us_),
+                     steps, deliveries);
 }
 
 void RequestLog::add(std::shared_ptr<RequestRecord> record) {

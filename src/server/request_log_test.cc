@@ -71,8 +71,7 @@ TEST(RequestLog, KeepsTheLast) {
   FakeServer server;
   const auto model = std::shared_ptr<const ServedModel>(&server.model(), [](const ServedModel*) {});
   RequestLog log(3);
-  for (int i = 0; i < 10; ++i)
-    log.add(std::make_shared<RequestRecord>("r" + std::to_string(i), "/", model, 0, 0));
+  for (int i = 0; i < 10; ++i) log.add(std::make_shared<RequestRecord>("r" + std::to_string(i), "/", model, 0, 0));
   EXPECT_EQ(log.find("r6"), nullptr);
   for (int i = 7; i < 10; ++i) EXPECT_NE(log.find("r" + std::to_string(i)), nullptr);
 
