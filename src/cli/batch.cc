@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <limits>
 
+#include "app/network.h"
 #include "base/json_string.h"
 #include "base/utf8.h"
 #include "cli/batch_progress.h"
@@ -52,9 +53,15 @@ constexpr Option<BatchFlags> kBatchOptions[] = {
 
 void tell(const std::string& line) { std::fprintf(stderr, "%s\n", printable(line).c_str()); }
 
-std::vector<std::string> names_of(const std::vector<std::string>& models) {
+Result<std::vector<std::string>> names_of(const std::vector<std::string>& models) {
   std::vector<std::string> names;
-  for (const std::string& model : models) names.push_back(split_model_argument(model).first);
+  for (const std::string& model : models) {
+    const auto [name, path] = split_model_argument(model);
+    if (is_network(path))
+      return error(Code::kInvalid,
+                   fmt::format("{}: an ONNX model has no completions; bolide run or serve runs it", path));
+    names.push_back(name);
+  }
   return names;
 }
 
@@ -80,7 +87,7 @@ Result<BatchFiles> open_files(const BatchFlags& flags) {
   if (std::filesystem::equivalent(flags.file, flags.output, none))
     return error(Code::kInvalid,
                  fmt::format("{}: is the file of the requests; give another name for the output", flags.output));
-  const std::vector<std::string> names = names_of(flags.engine.models);
+  BOLIDE_TRY(const std::vector<std::string> names, names_of(flags.engine.models));
   ProgressLine line;
   BOLIDE_TRY(server::check_batch_file(
       flags.file, &files.ids, [&](const server::BatchLine& request) { return check_model(request, names); },

@@ -202,6 +202,7 @@ TEST(BatchCommand, WhatCannotBeMeantIsRefusedBeforeTheModelIsRead) {
           "requests.jsonl:2: body.model: is \"gpt\", but there is small; gpt=MODEL calls one so");
   refused(request("a") + request("a"), "/no/such", "requests.jsonl:2: custom_id \"a\" is that of line 1 too");
   refused("{", "/no/such", "requests.jsonl:1: is no valid JSON");
+  refused(request("a"), "/no/such.onnx", "/no/such.onnx: an ONNX model has no completions");
   const Path same = folder.write("same.jsonl", request("a"));
   BatchProcess process(folder.path(), {same, "/no/such", "-o", same});
   EXPECT_EQ(process.wait(), 1);

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <functional>
 
 #include "app/network.h"
 #include "base/file.h"
@@ -40,6 +41,8 @@ constexpr const char* kFooter = R"(Examples:
   curl http://127.0.0.1:8000/v2/models/resnet50      what an ONNX model takes and gives; /infer runs it
 Clients of OpenAI's API take http://127.0.0.1:8000/v1 as their base URL. The first Ctrl-C or SIGTERM lets running
 requests end, the second ends at once.)";
+
+constexpr uint64_t kKeyFileBytesMax = 4u << 20;
 
 struct ServeFlags {
   EngineFlags engine;
@@ -155,13 +158,12 @@ Result<ServedModelOptions> model_options(const ServeFlags& flags, uint64_t secre
   const std::vector<std::string>& models = flags.engine.models;
   const auto is_onnx = [](const std::string& model) { return is_network(split_model_argument(model).second); };
   const auto networks = static_cast<size_t>(std::count_if(models.begin(), models.end(), is_onnx));
-  ServedModelOptions options;
-  if (networks < models.size()) {
-    BOLIDE_TRY(options, to_served_options(flags.engine, secret));
-  }
-  if (networks > 0) {
-    BOLIDE_TRY(options.network.settings, to_network_settings(flags.engine.model));
-  }
+  auto language = to_served_options(flags.engine, secret);
+  if (!language && networks < models.size()) return std::move(language).error();
+  ServedModelOptions options = language ? *std::move(language) : ServedModelOptions();
+  auto settings = to_network_settings(flags.engine.model);
+  if (!settings && networks > 0) return std::move(settings).error();
+  if (settings) options.network.settings = *std::move(settings);
   options.network.sessions = flags.onnx_sessions;
   options.network.queue.requests_max = static_cast<size_t>(flags.queue_requests);
   options.drain_us = static_cast<int64_t>(flags.engine.drain_seconds * 1e6);
@@ -228,12 +230,78 @@ void drain(const ServeFlags& flags, server::Api& api, ServedModels& models, serv
   http.stop();
 }
 
-Result<> serve(const ServeFlags& flags, const Version& version) {
+// Options that a reload changes, too; others are named, and wait for a restart.
+constexpr std::string_view kReloaded[] = {"api_key_file", "drain_seconds"};
+
+void tell_of_others(ServeFlags& now, ServeFlags& next) {
+  const auto before = option_groups(now), after = option_groups(next);
+  for (size_t g = 0; g < before.size(); ++g)
+    for (size_t i = 0; i < before[g].options.size(); ++i) {
+      const BoundOption& option = before[g].options[i];
+      if (std::find(std::begin(kReloaded), std::end(kReloaded), option.name) == std::end(kReloaded) &&
+          value_text(option) != value_text(after[g].options[i]))
+        tell(fmt::format("{} has changed: that needs a restart", flag_name(option.name)));
+    }
+}
+
+// The models that there are then. Those that are new come first: those that go answer until then.
+std::vector<std::string> change_models(const std::vector<std::string>& before, const std::vector<std::string>& after,
+                                       ServedModels& models) {
+  const auto has = [](const std::vector<std::string>& list, const std::string& model) {
+    return std::find(list.begin(), list.end(), model) != list.end();
+  };
+  const auto name = [](const std::string& model) { return split_model_argument(model).first; };
+  const auto remove = [&](const std::string& model) {
+    const auto done = models.remove(name(model));
+    tell(done ? fmt::format("removed {}", model) : fmt::format("removed {}: {}", model, done.error().text));
+  };
+  std::vector<std::string> gone, there;
+  for (const std::string& model : before) (has(after, model) ? there : gone).push_back(model);
+  for (const std::string& model : after) {
+    if (has(there, model)) continue;
+    // One of the same name in another file cannot be there beside it.
+    const auto same = std::find_if(gone.begin(), gone.end(), [&](const auto& old) { return name(old) == name(model); });
+    if (same != gone.end()) {
+      remove(*same);
+      gone.erase(same);
+    }
+    if (const auto added = models.add(model); added) {
+      there.push_back(model);
+      tell(fmt::format("added {}", model));
+    } else {
+      tell(fmt::format("{} is not there: {}", model, added.error().text));
+      if (models.find(name(model)) == nullptr) (void)models.remove(name(model));
+    }
+  }
+  for (const std::string& model : gone) remove(model);
+  return there;
+}
+
+// Models and keys as flags and configuration are now. What is wrong in them leaves everything as it is.
+Result<> reload(ServeFlags& now, const std::function<Result<ServeFlags>()>& read, server::Api& api,
+                ServedModels& models, uint64_t secret) {
+  BOLIDE_TRY(ServeFlags next, read());
+  BOLIDE_TRY(check_combination(next));
+  if (next.api_key_file.empty() != now.api_key_file.empty())
+    return error(Code::kInvalid, "api-key-file: that there are keys, or none, cannot change without a restart");
+  if (!next.api_key_file.empty()) {
+    BOLIDE_TRY(const std::string text, read_file(next.api_key_file, kKeyFileBytesMax));
+    BOLIDE_TRY(api.replace_keys(text, next.api_key_file, secret));
+  }
+  tell_of_others(now, next);
+  now.engine.models = change_models(now.engine.models, next.engine.models, models);
+  now.engine.drain_seconds = next.engine.drain_seconds;
+  now.api_key_file = next.api_key_file;
+  return {};
+}
+
+// `read`: flags and configuration, anew.
+Result<> serve(ServeFlags flags, const std::function<Result<ServeFlags>()>& read, const Version& version) {
   BOLIDE_TRY(check_combination(flags));
   const uint64_t secret = server::random_number();
   std::unique_ptr<server::ApiKeys> keys;
   if (!flags.api_key_file.empty()) {
-    BOLIDE_TRY(const std::string text, read_file(flags.api_key_file, 4u << 20));
+    BOLIDE_TRY(const std::string text, read_file(flags.api_key_file, kKeyFileBytesMax));
     BOLIDE_TRY(keys, server::ApiKeys::parse(text, flags.api_key_file, secret));
   }
   BOLIDE_TRY(auto metrics, server::Metrics::make(flags.metrics_compat));
@@ -268,10 +336,14 @@ Result<> serve(const ServeFlags& flags, const Version& version) {
                        [&api](const auto& head, uint64_t* body_bytes) { return api.admit(head, body_bytes); }));
   listening = http.get();
   catch_stops();
+  if (!flags.config_file.empty() || !flags.api_key_file.empty()) catch_hangups();
   ::signal(SIGPIPE, SIG_IGN);  // a client that is gone is an error of that write
   allow_connections();
   print_start(flags, models, http->port());
-  wait_for_stop();
+  while (wait_for_signal() == SIGHUP) {
+    const auto done = reload(flags, read, api, models, secret);
+    tell(done ? "reloaded" : fmt::format("not reloaded, all stays as it is: {}", done.error().text));
+  }
   drain(flags, api, models, *http);
   return {};
 }
@@ -294,14 +366,18 @@ void add_serve(const Command& app, Outcome& outcome, const Version& version) {
   add_engine_flags(command, flags->engine);
   command.callback([flags, command, &outcome, &version] {
     const auto done = [&]() -> Result<> {
-      BOLIDE_TRY(ServeFlags all, with_config(*flags, command));
+      const auto read = [&]() -> Result<ServeFlags> {
+        BOLIDE_TRY(ServeFlags all, with_config(*flags, command));
+        if (all.engine.models.empty() && !all.print_config)
+          return error(Code::kInvalid, "there is no model: give one, or --config FILE with \"models\"");
+        return all;
+      };
+      BOLIDE_TRY(ServeFlags all, read());
       if (all.print_config) {
         fmt::print("{}", config_text(option_groups(all), all.engine.models));
         return {};
       }
-      if (all.engine.models.empty())
-        return error(Code::kInvalid, "there is no model: give one, or --config FILE with \"models\"");
-      return serve(all, version);
+      return serve(std::move(all), read, version);
     }();
     if (!done) outcome.code = report(done.error());
   });

@@ -11,6 +11,7 @@
 #include "cli/cli.h"
 #include "cli/served_models.h"
 #include "engine/generator.h"
+#include "formats/test_files.h"
 #include "server/api.h"
 #include "server/testing/http_client.h"
 
@@ -191,6 +192,49 @@ TEST(Serve, ASecondSignalEndsAtOnce) {
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
   process.signal(SIGTERM);
   EXPECT_EQ(process.wait(), 1000 + SIGTERM);
+}
+
+TEST(Serve, AHangupReadsModelsAndKeysAnew) {
+  const ::bolide::test::TemporaryFolder folder;
+  const auto configure = [&](const std::string& models, const std::string& keys) {
+    folder.write("keys", keys);
+    return folder.write("serve.yaml", "models: {" + models + "}\nport: 0\nthreads: 1\ncontext: 160\ndevice: cpu\n" +
+                                          "api-key-file: " + (folder.path() / "keys").string() + "\n");
+  };
+  const std::string alice = "alice alice-key-0123456789\n", bob = "bob bob-key-0123456789\n";
+  const std::string a = "a: " + golden("qwen2"), b = "b: " + golden("qwen3");
+  const std::string path = configure(a, alice);
+  Process process({"bolide", "serve", "--config", path});
+  ASSERT_NE(process.port(), 0) << process.said();
+  const auto models_of = [&](const std::string& name) -> std::vector<std::string> {
+    const Answer answer = server::test::get(process.port(), "/v1/models", "x-api-key: " + name + "-key-0123456789\r\n");
+    if (answer.status != 200) return {std::to_string(answer.status)};
+    std::vector<std::string> names;
+    for (const Json& model : Json::parse(answer.body)["data"]) names.push_back(model["id"]);
+    return names;
+  };
+  const auto becomes = [&](const std::string& key, const std::vector<std::string>& wanted) {
+    for (int i = 0; i < 1000 && models_of(key) != wanted; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    return models_of(key) == wanted;
+  };
+  EXPECT_EQ(models_of("alice"), std::vector<std::string>{"a"});
+  EXPECT_EQ(models_of("bob"), std::vector<std::string>{"401"});
+
+  configure(a + ", " + b, alice + bob);
+  process.signal(SIGHUP);
+  EXPECT_TRUE(becomes("bob", {"a", "b"}));
+  EXPECT_EQ(models_of("alice"), (std::vector<std::string>{"a", "b"}));
+
+  // A fault changes nothing, and does not end the server.
+  configure("c: [", bob);
+  process.signal(SIGHUP);
+  configure(b + ", absent: /no/such/model", bob);
+  process.signal(SIGHUP);
+  EXPECT_TRUE(becomes("bob", {"b"}));
+  EXPECT_TRUE(becomes("alice", {"401"}));
+  process.signal(SIGTERM);
+  EXPECT_EQ(process.wait(), 0);
 }
 
 // A page cannot turn its own name into this machine's address and ask on the user's behalf.

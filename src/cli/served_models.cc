@@ -138,6 +138,16 @@ Result<> ServedModels::add(const std::string& argument) {
   return load(name);
 }
 
+Result<> ServedModels::remove(std::string_view name) {
+  const auto unloaded = unload(name);
+  const std::lock_guard lock(mutex_);
+  const Entry* entry = entry_of(name);
+  if (entry == nullptr || entry->busy) return unloaded;
+  entries_.erase(entries_.begin() + (entry - entries_.data()));
+  // One that was not loaded is gone all the same.
+  return unloaded || unloaded.error().code == Code::kNotFound ? Result<>() : unloaded;
+}
+
 ServedModels::Entry* ServedModels::entry_of(std::string_view name) {
   const auto it = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.name == name; });
   return it == entries_.end() ? nullptr : &*it;

@@ -34,6 +34,9 @@ class ServedModels final : public server::ModelRegistry {
   // Adds and loads one, with progress on standard error. Errors: the name is taken or no name; those of opening it.
   Result<> add(const std::string& argument);
 
+  // Unloads it, as `unload` does, and forgets it.
+  Result<> remove(std::string_view name);
+
   std::shared_ptr<const server::ServedModel> find(std::string_view name) const override;
   std::shared_ptr<const server::ServedNetwork> find_network(std::string_view name) const override;
   std::vector<server::ModelEntry> list() const override;

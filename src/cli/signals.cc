@@ -87,9 +87,18 @@ void catch_stops() {
 
 int stop_signal() { return g_stop_signal; }
 
-void wait_for_stop() {
+void catch_hangups() {
+  struct sigaction action{};
+  action.sa_handler = [](int) { ::sem_post(&g_stop); };
+  action.sa_flags = SA_RESTART;
+  ::sigaction(SIGHUP, &action, nullptr);
+}
+
+int wait_for_signal() {
   while (::sem_wait(&g_stop) != 0) {
   }
+  const int stop = g_stop_signal;
+  return stop != 0 ? stop : SIGHUP;
 }
 
 void handle_signals() {

@@ -15,7 +15,10 @@ void handle_signals();
 void catch_stops();
 // The signal that was remembered; 0: none so far.
 int stop_signal();
-void wait_for_stop();
+// SIGHUP, too, is remembered from now on, after catch_stops: it then means that files are to be read again.
+void catch_hangups();
+// Until a signal is remembered: SIGHUP, or the one that ends the program.
+int wait_for_signal();
 
 // True if whoever started the program wants this signal ignored (nohup, a job in the background).
 bool is_ignored(int signal);

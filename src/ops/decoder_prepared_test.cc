@@ -44,7 +44,8 @@ TEST(PreparedDecoder, BlocksOfCodes) {
       c.add(floats(random, {N * blocks}), true);
       c.add(coin(random) ? AnyValue() : AnyValue(bytes(random, DType::kU8, {N * ((blocks * bits + 7) / 8)})), true);
       if (coin(random)) c.add({}), c.add(floats(random, {N}), true);
-      EXPECT_TRUE(check(c, isa, int8 ? 3e-2 : 1e-5)) << bits << " bits, block " << block << ", K " << K;
+      EXPECT_TRUE(check(c, isa, int8 ? 3e-2 : 1e-5, DType::kF32, std::sqrt(static_cast<double>(K))))
+          << bits << " bits, block " << block << ", K " << K;
       c.inputs[0] = floats(random, {M, K + 1});
       EXPECT_FALSE(check(c, isa, 1));
       c.inputs[0] = bytes(random, DType::kI8, {M, K});
@@ -65,7 +66,7 @@ TEST(PreparedDecoder, DynamicProducts) {
       c.add(floats(random, columns), true);
       c.add(coin(random) ? AnyValue() : AnyValue(bytes(random, dtype, columns)), true);
       if (coin(random)) c.add(floats(random, {N}), true);
-      EXPECT_TRUE(check(c, isa, 1e-5)) << M << " " << K << " " << N;
+      EXPECT_TRUE(check(c, isa, 1e-5, DType::kF32, 1)) << M << " " << K << " " << N;
 
       // Scales and zero points of A: one, or one a row.
       Case given{.domain = "com.microsoft", .name = "MatMulIntegerToFloat", .version = 1};
@@ -76,7 +77,7 @@ TEST(PreparedDecoder, DynamicProducts) {
       given.add(floats(random, columns), true);
       given.add(coin(random) ? AnyValue() : AnyValue(bytes(random, dtype, {})));
       given.add(coin(random) ? AnyValue() : AnyValue(bytes(random, dtype, columns)), true);
-      EXPECT_TRUE(check(given, isa, 1e-5)) << M << " " << K << " " << N;
+      EXPECT_TRUE(check(given, isa, 1e-5, DType::kF32, 1)) << M << " " << K << " " << N;
     }
 }
 
@@ -125,8 +126,8 @@ TEST(PreparedDecoder, GroupQueryAttention) {
                                 : AnyValue(floats(random, {coin(random) ? 1 : B, coin(random) ? 1 : H, S, total})));
         c.add(coin(random) ? AnyValue() : AnyValue(floats(random, {H})));
       }
-      EXPECT_TRUE(check(c, isa, 1e-5)) << "B " << B << " H " << H << " G " << G << " S " << S << " D " << D << " total "
-                                       << total << " buffer " << buffer;
+      EXPECT_TRUE(check(c, isa, 1e-5, DType::kF32, 1)) << "B " << B << " H " << H << " G " << G << " S " << S << " D "
+                                                       << D << " total " << total << " buffer " << buffer;
     }
 }
 
@@ -206,7 +207,8 @@ TEST(PreparedDecoder, AttentionWithAPast) {
           standard.add(whole(valid, {B}));
         }
       }
-      EXPECT_TRUE(check(standard, isa, 1e-5)) << B << " " << H << " " << G << " " << S << " " << P << " " << now;
+      EXPECT_TRUE(check(standard, isa, 1e-5, DType::kF32, 1))
+          << B << " " << H << " " << G << " " << S << " " << P << " " << now;
 
       Case heads{
           .domain = "com.microsoft", .name = "MultiHeadAttention", .version = 1, .outputs = coin(random) ? 1u : 3u};
@@ -220,7 +222,8 @@ TEST(PreparedDecoder, AttentionWithAPast) {
       heads.add({});
       heads.add(coin(random) ? AnyValue() : AnyValue(floats(random, {1, H, S, P + now})));
       heads.add(floats(random, {B, H, P, D})), heads.add(floats(random, {B, H, P, Dv}));
-      EXPECT_TRUE(check(heads, isa, 1e-5)) << (split ? "split " : "") << B << " " << H << " " << S << " " << P;
+      EXPECT_TRUE(check(heads, isa, 1e-5, DType::kF32, 1))
+          << (split ? "split " : "") << B << " " << H << " " << S << " " << P;
 
       const int64_t I = upto(random, 50), hidden = H * D;
       Case joined{.domain = "com.microsoft", .name = "Attention", .version = 1, .outputs = 2};
@@ -234,7 +237,7 @@ TEST(PreparedDecoder, AttentionWithAPast) {
       joined.add(coin(random) ? AnyValue() : AnyValue(floats(random, {3 * hidden})), true);
       joined.add({});
       joined.add(coin(random) ? AnyValue() : AnyValue(floats(random, {2, B, H, P, D})));
-      EXPECT_TRUE(check(joined, isa, 1e-5));
+      EXPECT_TRUE(check(joined, isa, 1e-5, DType::kF32, 1));
     }
 }
 

@@ -62,7 +62,7 @@ inline Result<std::vector<AnyValue>> run(const Case& c, const PreparedOp* prepar
 }
 
 // Whether something was prepared and did run; the outputs are compared with the row's. The error is relative to their
-// size, or to `unit` in every element if that is more: sums may cancel.
+// size, or to `unit` in every element if that is more: what is rounded is as large, and sums of it may cancel.
 inline bool check(const Case& c, Isa isa, double tolerance, DType compute = DType::kF32, double unit = 0) {
   Workers workers(2);
   const OpDef* def = find_op(c.domain, c.name, c.version);

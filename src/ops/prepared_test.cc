@@ -56,13 +56,13 @@ TEST(Prepared, ProductsOfActivations) {
       Case plain{.domain = "", .name = "MatMul"};
       plain.add(floats(random, matrix(a, M, K)));
       plain.add(floats(random, matrix(b, K, N)));
-      EXPECT_TRUE(check(plain, isa, 3e-6));
+      EXPECT_TRUE(check(plain, isa, 3e-6, DType::kF32, 1));
       Case turned{.domain = "com.microsoft", .name = "FusedMatMul"};
       turned.attributes.set("transB", int64_t{1});
       turned.attributes.set("alpha", 0.125f);
       turned.add(floats(random, matrix(a, M, K)));
       turned.add(floats(random, matrix(b, N, K)));
-      EXPECT_TRUE(check(turned, isa, 3e-6));
+      EXPECT_TRUE(check(turned, isa, 3e-6, DType::kF32, 0.125));
       turned.inputs[1] = floats(random, matrix(b, N, K + 1));
       EXPECT_FALSE(check(turned, isa, 3e-6));
     }
@@ -99,7 +99,7 @@ TEST(Prepared, Attention) {
           standard.add(mask);
         }
       }
-      EXPECT_TRUE(check(standard, isa, 1e-5)) << B << " " << H << " " << G << " " << S << " " << L;
+      EXPECT_TRUE(check(standard, isa, 1e-5, DType::kF32, 1)) << B << " " << H << " " << G << " " << S << " " << L;
 
       const int64_t I = upto(random, 50), hidden = H * D, values = H * Dv;
       Case joined{.domain = "com.microsoft", .name = "Attention", .version = 1};
@@ -107,7 +107,10 @@ TEST(Prepared, Attention) {
       joined.attributes.set("qkv_hidden_sizes", std::vector<int64_t>{hidden, hidden, values});
       joined.attributes.set("unidirectional", int64_t{random() % 2 == 0});
       joined.add(floats(random, {B, S, I}));
-      joined.add(floats(random, {I, 2 * hidden + values}), true);
+      // As wide as I, scores would be as large as rounding a softmax's argument shows in its results.
+      Tensor weights = floats(random, {I, 2 * hidden + values});
+      for (float& w : weights.mutate<float>()) w /= std::sqrt(static_cast<float>(I));
+      joined.add(weights, true);
       joined.add(random() % 2 == 0 ? AnyValue() : AnyValue(floats(random, {2 * hidden + values})), true);
       if (round % 3 == 1) {
         Tensor shown = *Tensor::make(DType::kI32, random() % 2 == 0 ? Shape{B, S} : Shape{B, S, S});
@@ -118,7 +121,7 @@ TEST(Prepared, Attention) {
         joined.add(
             floats(random, {random() % 2 == 0 ? 1 : B, random() % 2 == 0 ? 1 : H, random() % 2 == 0 ? 1 : S, S}));
       }
-      EXPECT_TRUE(check(joined, isa, 1e-5));
+      EXPECT_TRUE(check(joined, isa, 1e-5, DType::kF32, 1));
 
       Case heads{.domain = "com.microsoft", .name = "MultiHeadAttention", .version = 1};
       heads.attributes.set("num_heads", H);
@@ -126,7 +129,7 @@ TEST(Prepared, Attention) {
       heads.add(floats(random, {B, L, hidden}));
       heads.add(floats(random, {B, L, values}));
       if (random() % 2 == 0) heads.add(floats(random, {2 * hidden + values}));
-      EXPECT_TRUE(check(heads, isa, 1e-5));
+      EXPECT_TRUE(check(heads, isa, 1e-5, DType::kF32, 1));
     }
 }
 
@@ -139,7 +142,8 @@ TEST(Prepared, Rows) {
                                           "Neg", "HardSigmoid", "HardSwish", "Softmax", "LogSoftmax"}) {
         Case c{.domain = "", .name = name, .version = name == "Swish" ? 24 : 21};
         c.add(floats(random, {a, b, n}));
-        EXPECT_TRUE(check(c, isa, 2e-6));
+        // Tails of functions that end at 0 are small differences.
+        EXPECT_TRUE(check(c, isa, 2e-6, DType::kF32, name == "Softmax" ? 0 : 1)) << name;
       }
       for (const std::string_view name : {"Add", "Sub", "Mul", "Div", "Max", "Min"}) {
         const Shape shapes[] = {{a, b, n}, {n}, {1}, {a, 1, 1}, {b, 1}, {a, 1, n}, {b, n}, {}};
@@ -161,7 +165,7 @@ TEST(Prepared, Rows) {
       EXPECT_TRUE(check(clip, isa, 0));
       Case gelu{.domain = "com.microsoft", .name = "BiasGelu", .version = 1};
       gelu.add(floats(random, {a, b, n})), gelu.add(floats(random, {n}));
-      EXPECT_TRUE(check(gelu, isa, 2e-6));
+      EXPECT_TRUE(check(gelu, isa, 2e-6, DType::kF32, 1));
 
       Case norm{.domain = "", .name = "LayerNormalization", .outputs = 1 + random() % 3};
       const bool two = random() % 2 == 0;
@@ -238,7 +242,7 @@ TEST(Prepared, Recurrences) {
           c.add(floats(random, state));
           if (lstm) c.add(random() % 2 == 0 ? AnyValue() : AnyValue(floats(random, state)));
         }
-        EXPECT_TRUE(check(c, isa, 1e-5)) << c.name << " " << direction;
+        EXPECT_TRUE(check(c, isa, 1e-5, DType::kF32, 0.1)) << c.name << " " << direction;
       }
     }
 }

@@ -60,7 +60,7 @@ bool is_json(std::string_view content_type) {
 
 struct Api::Route {
   std::string_view method, path;  // a path that ends in a slash: all that begin so
-  void (Api::*handler)(const Shared&);
+  void (Api::*handler)(const Shared&, const ApiKey& caller);
   bool long_work = false;     // with a body of JSON
   bool open = false;          // needs no key
   size_t body_bytes_max = 0;  // 0: what all of its kind have
@@ -71,6 +71,7 @@ constexpr Api::Route Api::kRoutes[] = {
     {"POST", "/v1/completions", &Api::completions, true},
     {"GET", "/v1/models", &Api::models},
     {"GET", "/v1/models/", &Api::model},
+    {"GET", "/v1/requests/", &Api::timeline},
     {"POST", "/tokenize", &Api::tokenize, true, false, kTokenizeBody},
     {"POST", "/detokenize", &Api::detokenize, true},
     {"GET", "/health", &Api::ready, false, true},
@@ -99,7 +100,8 @@ Api::Api(ModelRegistry& registry, const ApiOptions& options, std::unique_ptr<Met
                .body_bytes_max = options.body_bytes_max,
                .request_us_max = options.request_us_max,
                .text_threads = options.text_threads,
-               .model_control = options.model_control}) {}
+               .model_control = options.model_control},
+              log_) {}
 
 bool Api::calls_us_rightly(const HttpRequest& request, HttpResponse* refusal) const {
   const std::string_view host = request.header("host");  // browsers always send it
@@ -113,8 +115,9 @@ bool Api::calls_us_rightly(const HttpRequest& request, HttpResponse* refusal) co
   return false;
 }
 
-const Api::Route* Api::route_of(const HttpRequest& request, HttpResponse* refusal) const {
+const Api::Route* Api::route_of(const HttpRequest& request, HttpResponse* refusal, const ApiKey** caller) const {
   if (!calls_us_rightly(request, refusal)) return nullptr;
+  *caller = caller_of(request);
   std::string allowed;
   for (const Route& route : kRoutes) {
     const bool all_below = route.path.ends_with('/');
@@ -122,19 +125,19 @@ const Api::Route* Api::route_of(const HttpRequest& request, HttpResponse* refusa
                   : request.path != route.path)
       continue;
     if (request.method == route.method || (request.method == "HEAD" && route.method == "GET")) {
-      if (route.open || caller_of(request) != nullptr) return &route;
+      if (route.open || *caller != nullptr) return &route;
       *refusal = stranger();
       return nullptr;
     }
     allowed = route.method;
   }
   if (allowed.empty() && Kserve::has(request.path)) {
-    if (caller_of(request) != nullptr) return &kKserve;
+    if (*caller != nullptr) return &kKserve;
     *refusal = Kserve::stranger();
     return nullptr;
   }
   // What there is is nobody's business who has no key.
-  if (caller_of(request) == nullptr) {
+  if (*caller == nullptr) {
     *refusal = stranger();
   } else if (allowed.empty()) {
     *refusal = status_response(404, fmt::format("there is nothing at {:.200}", request.path), "not_found");
@@ -152,7 +155,8 @@ size_t Api::body_limit(const Route& route) const {
 
 std::optional<HttpResponse> Api::admit(const HttpRequest& head, uint64_t* body_bytes_max) {
   HttpResponse refusal;
-  if (const Route* route = route_of(head, &refusal)) {
+  const ApiKey* caller = nullptr;
+  if (const Route* route = route_of(head, &refusal, &caller)) {
     *body_bytes_max = std::min<uint64_t>(*body_bytes_max, body_limit(*route));
     return std::nullopt;
   }
@@ -162,10 +166,13 @@ std::optional<HttpResponse> Api::admit(const HttpRequest& head, uint64_t* body_b
 
 void Api::handle(const Shared& exchange) {
   HttpResponse refusal;
-  const Route* route = route_of(exchange->request(), &refusal);
+  static const ApiKey kNobody;  // who asks for what is open to all
+  const ApiKey* caller = nullptr;
+  const Route* route = route_of(exchange->request(), &refusal, &caller);
   if (route == nullptr) return refuse(exchange, std::move(refusal));
-  if (route->long_work) return with_body(exchange, *route);
-  (this->*route->handler)(exchange);
+  if (caller == nullptr) caller = &kNobody;
+  if (route->long_work) return with_body(exchange, *route, *caller);
+  (this->*route->handler)(exchange, *caller);
 }
 
 const ApiKey* Api::caller_of(const HttpRequest& request) const {
@@ -176,6 +183,11 @@ const ApiKey* Api::caller_of(const HttpRequest& request) const {
   constexpr std::string_view kBearer = "bearer ";
   if (lower_case(authorization.substr(0, kBearer.size())) == kBearer) key = authorization.substr(kBearer.size());
   return keys_->find(key);
+}
+
+Result<> Api::replace_keys(std::string_view text, std::string_view label, uint64_t secret) {
+  if (keys_ == nullptr) return error(Code::kInvalid, "this server was started without keys");
+  return keys_->replace(text, label, secret);
 }
 
 void Api::refuse(const Shared& exchange, HttpResponse response) {
@@ -196,7 +208,7 @@ HttpResponse Api::error_body(int status, std::string_view what) {
   return response;
 }
 
-void Api::with_body(const Shared& exchange, const Route& route) {
+void Api::with_body(const Shared& exchange, const Route& route, const ApiKey& caller) {
   const HttpRequest& request = exchange->request();
   if (!is_json(request.header("content-type")))
     return refuse(exchange, status_response(415, "the body must be JSON: send Content-Type: application/json",
@@ -206,11 +218,11 @@ void Api::with_body(const Shared& exchange, const Route& route) {
         exchange,
         status_response(413, fmt::format("the body has {} bytes, at most {}", request.body.size(), body_limit(route)),
                         "body_too_large"));
-  if (request.body.size() <= options_.long_body_bytes) return (this->*route.handler)(exchange);
+  if (request.body.size() <= options_.long_body_bytes) return (this->*route.handler)(exchange, caller);
   // What the handler throws here (for want of memory, say) ends its request, not the process.
-  const auto work = [this, exchange, handler = route.handler] {
+  const auto work = [this, exchange, handler = route.handler, from = &caller] {
     try {
-      (this->*handler)(exchange);
+      (this->*handler)(exchange, *from);
     } catch (const std::exception& thrown) {
       log::error("a handler failed", {{"path", std::string_view(exchange->request().path)}, {"what", thrown.what()}});
       refuse(exchange, error_body(500, "the server failed at this request"));
@@ -257,28 +269,46 @@ std::string Api::state() const {
   return "ready";
 }
 
-void Api::live(const Shared& exchange) { exchange->respond(json_response(R"({"status":"live"})")); }
+void Api::live(const Shared& exchange, const ApiKey&) { exchange->respond(json_response(R"({"status":"live"})")); }
 
-void Api::ready(const Shared& exchange) {
+void Api::ready(const Shared& exchange, const ApiKey&) {
   const std::string now = state();
   HttpResponse response = json_response(fmt::format(R"({{"status":{}}})", json(now)));
   if (now != "ready") response.status = 503;
   exchange->respond(std::move(response));
 }
 
-void Api::version(const Shared& exchange) {
+void Api::version(const Shared& exchange, const ApiKey&) {
   exchange->respond(json_response(fmt::format(R"({{"version":{}}})", json(options_.version))));
 }
 
-void Api::metrics(const Shared& exchange) {
+void Api::metrics(const Shared& exchange, const ApiKey&) {
   exchange->respond({200,
                      {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}},
                      metrics_->text(registry_, http_stats_ ? http_stats_() : HttpStats())});
 }
 
-void Api::kserve(const Shared& exchange) { kserve_.handle(exchange, *caller_of(exchange->request())); }
+void Api::kserve(const Shared& exchange, const ApiKey& caller) { kserve_.handle(exchange, caller); }
 
-void Api::models(const Shared& exchange) {
+// "/v1/requests/ID/timeline", of whoever asked for it.
+void Api::timeline(const Shared& exchange, const ApiKey& caller) {
+  const HttpRequest& request = exchange->request();
+  std::string_view id = request.path;
+  id.remove_prefix(std::string_view("/v1/requests/").size());
+  constexpr std::string_view kTimeline = "/timeline";
+  const bool named = id.ends_with(kTimeline);
+  if (named) id.remove_suffix(kTimeline.size());
+  const auto record = named ? log_.find(id) : nullptr;
+  if (record == nullptr || record->key() != caller.number)
+    return refuse(exchange,
+                  status_response(404,
+                                  named ? fmt::format("there is no request {:.80}, or it is over for long", id)
+                                        : fmt::format("there is nothing at {:.200}", request.path),
+                                  "not_found"));
+  exchange->respond(json_response(record->to_json()));
+}
+
+void Api::models(const Shared& exchange, const ApiKey&) {
   std::string list;
   for (const ModelEntry& entry : registry_.list()) {
     const auto model = registry_.find(entry.name);
@@ -289,7 +319,7 @@ void Api::models(const Shared& exchange) {
   exchange->respond(json_response(R"({"object":"list","data":[)" + list + "]}"));
 }
 
-void Api::model(const Shared& exchange) {
+void Api::model(const Shared& exchange, const ApiKey&) {
   std::string param;
   const auto model = find(exchange->request().path.substr(std::string_view("/v1/models/").size()), &param);
   if (!model) return refuse(exchange, error_response(model.error(), param));
@@ -298,7 +328,7 @@ void Api::model(const Shared& exchange) {
 
 // The common end of both routes: `ids_of` gives the ids of each prompt, and what is put in front of its answers.
 template <class Parsed, class Ids>
-void Api::generate(const Shared& exchange, const Parsed& parsed, bool chat, Ids&& ids_of) {
+void Api::generate(const Shared& exchange, const ApiKey& caller, const Parsed& parsed, bool chat, Ids&& ids_of) {
   std::string param, code;
   const auto job = [&]() -> Result<GenerationJob> {
     GenerationJob made;
@@ -309,7 +339,6 @@ void Api::generate(const Shared& exchange, const Parsed& parsed, bool chat, Ids&
     made.metrics = metrics_->of_model(made.model->name);
     made.head = {fmt::format("{}-{}", chat ? "chatcmpl" : "cmpl", random_id()), made.model->name, unix_seconds(), chat};
     const int64_t now = steady_us();
-    const ApiKey& caller = *caller_of(exchange->request());
     param = "priority";
     BOLIDE_TRY(check_priority(caller, made.wishes.priority));
     param.clear();
@@ -324,6 +353,8 @@ void Api::generate(const Shared& exchange, const Parsed& parsed, bool chat, Ids&
       made.requests.back().key = caller.number;
       made.requests.back().cache_salt = caller.salt;
     }
+    made.record = std::make_shared<RequestRecord>(made.head.id, made.route, made.model, caller.number, now);
+    log_.add(made.record);
     return made;
   }();
   if (!job) return refuse(exchange, error_response(job.error(), param, code));
@@ -332,11 +363,11 @@ void Api::generate(const Shared& exchange, const Parsed& parsed, bool chat, Ids&
       [exchange, made = std::make_shared<GenerationJob>(*job)] { start_generation(exchange, std::move(*made)); });
 }
 
-void Api::chat(const Shared& exchange) {
+void Api::chat(const Shared& exchange, const ApiKey& caller) {
   std::string param;
   const auto parsed = parse_chat_request(exchange->request().body, options_.limits, &param);
   if (!parsed) return refuse(exchange, error_response(parsed.error(), param));
-  generate(exchange, *parsed, true,
+  generate(exchange, caller, *parsed, true,
            [&](GenerationJob& job, std::string* field, std::string* code) -> Result<std::vector<std::vector<int32_t>>> {
              const ServedModel& model = *job.model;
              if (parsed->tools.is_array() && !parsed->tools_off) {
@@ -353,11 +384,11 @@ void Api::chat(const Shared& exchange) {
            });
 }
 
-void Api::completions(const Shared& exchange) {
+void Api::completions(const Shared& exchange, const ApiKey& caller) {
   std::string param;
   const auto parsed = parse_completion_request(exchange->request().body, options_.limits, &param);
   if (!parsed) return refuse(exchange, error_response(parsed.error(), param));
-  generate(exchange, *parsed, false,
+  generate(exchange, caller, *parsed, false,
            [&](GenerationJob& job, std::string* field, std::string* code) -> Result<std::vector<std::vector<int32_t>>> {
              const ServedModel& model = *job.model;
              std::vector<std::vector<int32_t>> all;
@@ -381,7 +412,7 @@ void Api::completions(const Shared& exchange) {
 }
 
 // Open to all: a browser has no key when it asks for a page. What the page asks for needs one.
-void Api::playground(const Shared& exchange) {
+void Api::playground(const Shared& exchange, const ApiKey&) {
   exchange->respond({200,
                      {{"Content-Type", "text/html; charset=utf-8"},
                       {"Content-Security-Policy", std::string(playground_html_policy())},
@@ -390,7 +421,7 @@ void Api::playground(const Shared& exchange) {
                      std::string(playground_html())});
 }
 
-void Api::tokenize(const Shared& exchange) {
+void Api::tokenize(const Shared& exchange, const ApiKey&) {
   std::string param, code;
   const auto body = [&]() -> Result<std::string> {
     BOLIDE_TRY(const TokenizeRequest parsed, parse_tokenize_request(exchange->request().body, options_.limits, &param));
@@ -411,7 +442,7 @@ void Api::tokenize(const Shared& exchange) {
   exchange->respond(body ? json_response(*body) : error_response(body.error(), param, code));
 }
 
-void Api::detokenize(const Shared& exchange) {
+void Api::detokenize(const Shared& exchange, const ApiKey&) {
   std::string param;
   const auto body = [&]() -> Result<std::string> {
     BOLIDE_TRY(const DetokenizeRequest parsed,

@@ -43,6 +43,9 @@ class Api {
   void handle(const std::shared_ptr<HttpExchange>& exchange);
   // For HttpServer: what is refused by its head alone, and how long its body may be.
   std::optional<HttpResponse> admit(const HttpRequest& head, uint64_t* body_bytes_max);
+  // The keys of this text from now on. Errors: those of ApiKeys::parse, and then nothing has changed; kInvalid: there
+  // were none before.
+  Result<> replace_keys(std::string_view text, std::string_view label, uint64_t secret);
   // From now on not ready.
   void set_draining() { draining_ = true; }
   // Where the metrics of connections come from; set before the first request.
@@ -55,32 +58,33 @@ class Api {
   static const Route kRoutes[], kKserve;
   using Shared = std::shared_ptr<HttpExchange>;
 
-  void live(const Shared& exchange);
-  void ready(const Shared& exchange);
-  void version(const Shared& exchange);
-  void metrics(const Shared& exchange);
-  void kserve(const Shared& exchange);
-  void models(const Shared& exchange);
-  void model(const Shared& exchange);
-  void chat(const Shared& exchange);
-  void completions(const Shared& exchange);
-  void playground(const Shared& exchange);
-  void tokenize(const Shared& exchange);
-  void detokenize(const Shared& exchange);
+  void live(const Shared& exchange, const ApiKey& caller);
+  void ready(const Shared& exchange, const ApiKey& caller);
+  void version(const Shared& exchange, const ApiKey& caller);
+  void metrics(const Shared& exchange, const ApiKey& caller);
+  void kserve(const Shared& exchange, const ApiKey& caller);
+  void timeline(const Shared& exchange, const ApiKey& caller);
+  void models(const Shared& exchange, const ApiKey& caller);
+  void model(const Shared& exchange, const ApiKey& caller);
+  void chat(const Shared& exchange, const ApiKey& caller);
+  void completions(const Shared& exchange, const ApiKey& caller);
+  void playground(const Shared& exchange, const ApiKey& caller);
+  void tokenize(const Shared& exchange, const ApiKey& caller);
+  void detokenize(const Shared& exchange, const ApiKey& caller);
 
-  // Who asks; null: nobody that may. With no keys at all somebody without a name.
+  // Who asks, for as long as the keys are; null: nobody that may. With no keys at all somebody without a name.
   const ApiKey* caller_of(const HttpRequest& request) const;
   // Both: if not, `refusal` says why.
   bool calls_us_rightly(const HttpRequest& request, HttpResponse* refusal) const;
-  const Route* route_of(const HttpRequest& request, HttpResponse* refusal) const;
+  const Route* route_of(const HttpRequest& request, HttpResponse* refusal, const ApiKey** caller) const;
   size_t body_limit(const Route& route) const;
   // Answers, and counts, what no engine saw.
   void refuse(const Shared& exchange, HttpResponse response);
   // Runs it here or, if the body is long, on a thread of the queue.
-  void with_body(const Shared& exchange, const Route& route);
+  void with_body(const Shared& exchange, const Route& route, const ApiKey& caller);
   Result<std::shared_ptr<const ServedModel>> find(const std::string& name, std::string* param) const;
   template <class Parsed, class Ids>
-  void generate(const Shared& exchange, const Parsed& parsed, bool chat, Ids&& ids_of);
+  void generate(const Shared& exchange, const ApiKey& caller, const Parsed& parsed, bool chat, Ids&& ids_of);
   // "ready", or why not.
   std::string state() const;
 
@@ -90,6 +94,7 @@ class Api {
   const std::unique_ptr<ApiKeys> keys_;
   std::function<HttpStats()> http_stats_;
   std::atomic<bool> draining_{false};
+  RequestLog log_{512};
   WorkQueue text_;
   Kserve kserve_;
 };

@@ -59,10 +59,8 @@ Result<ApiKey> parse_line(std::span<const std::string_view> words) {
   return key;
 }
 
-}  // namespace
-
-Result<std::unique_ptr<ApiKeys>> ApiKeys::parse(std::string_view text, std::string_view label, uint64_t secret) {
-  auto keys = std::make_unique<ApiKeys>();
+Result<std::vector<ApiKey>> parse_keys(std::string_view text, std::string_view label) {
+  std::vector<ApiKey> keys;
   for (size_t number = 1; !text.empty(); ++number) {
     const size_t end = std::min(text.find('\n'), text.size());
     const auto words = words_of(text.substr(0, end));
@@ -70,23 +68,45 @@ Result<std::unique_ptr<ApiKeys>> ApiKeys::parse(std::string_view text, std::stri
     if (words.empty() || words[0].starts_with('#')) continue;
     auto key = parse_line(words);
     if (!key) return std::move(key).error().context(fmt::format("{}: line {}", label, number));
-    for (const ApiKey& other : keys->keys_)
+    for (const ApiKey& other : keys)
       if (other.name == key->name || other.digest == key->digest)
         return error(Code::kInvalid, fmt::format("{}: line {}: name or key is that of another line", label, number));
-    key->number = static_cast<uint32_t>(keys->keys_.size()) + 1;
-    key->salt = secret;
-    for (const uint8_t byte : key->digest) key->salt = (key->salt ^ byte) * 0x100000001b3;  // FNV-1a
-    keys->keys_.push_back(*std::move(key));
+    keys.push_back(*std::move(key));
   }
-  if (keys->keys_.empty()) return error(Code::kInvalid, fmt::format("{}: has no keys", label));
+  if (keys.empty()) return error(Code::kInvalid, fmt::format("{}: has no keys", label));
   return keys;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ApiKeys>> ApiKeys::parse(std::string_view text, std::string_view label, uint64_t secret) {
+  auto keys = std::make_unique<ApiKeys>();
+  BOLIDE_TRY(keys->replace(text, label, secret));
+  return keys;
+}
+
+Result<> ApiKeys::replace(std::string_view text, std::string_view label, uint64_t secret) {
+  BOLIDE_TRY(std::vector<ApiKey> wanted, parse_keys(text, label));
+  const std::unique_lock lock(keys_mutex_);
+  const std::vector<const ApiKey*> before = std::move(valid_);
+  valid_.clear();
+  for (ApiKey& key : wanted) {
+    const auto same =
+        std::find_if(before.begin(), before.end(), [&](const ApiKey* k) { return k->digest == key.digest; });
+    key.number = same == before.end() ? ++numbers_ : (*same)->number;
+    key.salt = secret;
+    for (const uint8_t byte : key.digest) key.salt = (key.salt ^ byte) * 0x100000001b3;  // FNV-1a
+    valid_.push_back(&keys_.emplace_back(std::move(key)));
+  }
+  return {};
 }
 
 const ApiKey* ApiKeys::find(std::string_view key) const {
   const auto digest = digest_of(key.substr(0, kKeyBytesMax + 1));
   const ApiKey* found = nullptr;
-  for (const ApiKey& known : keys_)
-    if (CRYPTO_memcmp(known.digest.data(), digest.data(), digest.size()) == 0) found = &known;
+  const std::shared_lock lock(keys_mutex_);
+  for (const ApiKey* known : valid_)
+    if (CRYPTO_memcmp(known->digest.data(), digest.data(), digest.size()) == 0) found = known;
   return found;
 }
 

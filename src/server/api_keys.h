@@ -5,9 +5,11 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <shared_mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,13 +38,20 @@ class ApiKeys {
   // skipped. `secret` makes the salts. Errors name the line, never a key.
   static Result<std::unique_ptr<ApiKeys>> parse(std::string_view text, std::string_view label, uint64_t secret);
 
-  // Null: there is no such key. Takes the same time for every wrong key.
+  // The keys of this text in place of those that there are. A key that stays keeps its number and what its requests
+  // use; requests of one that goes end as they would have. Errors: those of parse; nothing has changed then.
+  Result<> replace(std::string_view text, std::string_view label, uint64_t secret);
+
+  // Null: there is no such key. Takes the same time for every wrong key. What it points to stays as long as this.
   const ApiKey* find(std::string_view key) const;
 
   // What a request that generates holds until it is over. Errors, kOverloaded: the key's limits.
   Result<std::shared_ptr<void>> enter(const ApiKey& key, int64_t now_us);
 
-  size_t count() const { return keys_.size(); }
+  size_t count() const {
+    const std::shared_lock lock(keys_mutex_);
+    return valid_.size();
+  }
 
  private:
   struct Use {
@@ -51,7 +60,11 @@ class ApiKeys {
     int64_t filled_us = 0;
     bool begun = false;
   };
-  std::vector<ApiKey> keys_;
+  mutable std::shared_mutex keys_mutex_;  // guards what follows
+  std::deque<ApiKey> keys_;               // all that there ever were
+  std::vector<const ApiKey*> valid_;
+  uint32_t numbers_ = 0;
+
   std::shared_ptr<std::mutex> mutex_ = std::make_shared<std::mutex>();  // guards uses_
   std::shared_ptr<std::map<uint32_t, Use>> uses_ = std::make_shared<std::map<uint32_t, Use>>();
 };

@@ -48,5 +48,32 @@ TEST(ApiKeys, LimitsFillUpAgain) {
   EXPECT_FALSE(keys->enter(key, 10'200'000).has_value());
 }
 
+TEST(ApiKeys, AreReplacedWhileTheyAreUsed) {
+  const auto keys = *ApiKeys::parse("a 0123456789abcdef concurrent=1\nb fedcba9876543210\n", "keys", 1);
+  const ApiKey* a = keys->find("0123456789abcdef");
+  const ApiKey* b = keys->find("fedcba9876543210");
+  auto running = keys->enter(*a, 0);
+  ASSERT_TRUE(running.has_value());
+
+  const auto wrong = keys->replace("c short\n", "keys", 1);
+  ASSERT_FALSE(wrong.has_value());
+  EXPECT_EQ(keys->find("0123456789abcdef"), a) << "nothing has changed";
+
+  ASSERT_TRUE(keys->replace("c 00112233445566778899\nanna 0123456789abcdef concurrent=2\n", "keys", 1).has_value());
+  EXPECT_EQ(keys->count(), 2u);
+  EXPECT_EQ(keys->find("fedcba9876543210"), nullptr);
+  EXPECT_EQ(b->name, "b") << "requests of it may still run";
+  const ApiKey* anna = keys->find("0123456789abcdef");
+  ASSERT_NE(anna, nullptr);
+  EXPECT_EQ(anna->name, "anna");
+  EXPECT_EQ(anna->number, a->number);
+  EXPECT_EQ(anna->salt, a->salt);
+  EXPECT_NE(keys->find("00112233445566778899")->number, b->number);
+  // The one that runs counts.
+  const auto second = keys->enter(*anna, 0);
+  EXPECT_TRUE(second.has_value());
+  EXPECT_FALSE(keys->enter(*anna, 0).has_value());
+}
+
 }  // namespace
 }  // namespace bolide::server

@@ -108,6 +108,7 @@ void Generation::start() {
                                          std::make_shared<Sink>(shared_from_this(), prompt));
     if (!id) return fail(id.error());
     ids_.push_back(*id);
+    if (job_.record != nullptr) job_.record->submitted(*id, now_us());
   }
   exchange_->on_gone([weak = weak_from_this()] {
     const auto self = weak.lock();
@@ -163,12 +164,19 @@ void Generation::take_events() {
     failure = std::exchange(failure_, std::nullopt);
     woken_ = false;
   }
-  for (const Event& event : events)
+  if (over_) return;
+  Delivery delivery{.at_us = now_us()};
+  for (const Event& event : events) {
+    delivery.tokens += event.progress.token >= 0 ? 1 : 0;
     if (!over_) take(event);
+  }
   if (failure && !over_) fail(*failure);
-  if (out_.empty() || over_) return;
+  const int64_t written_us = now_us();
   // A client that is too slow is given up by the server, which says that it is gone.
-  exchange_->write(std::exchange(out_, {}));
+  if (!out_.empty() && !over_) exchange_->write(std::exchange(out_, {}));
+  delivery.text_us = written_us - delivery.at_us;
+  delivery.write_us = now_us() - written_us;
+  if (job_.record != nullptr) job_.record->delivered(delivery);
 }
 
 void Generation::take(const Event& event) {
@@ -318,7 +326,9 @@ void Generation::cancel() {
 }
 
 void Generation::report(std::string_view reason) {
-  const double took = seconds(now_us() - begun_us_);
+  const int64_t now = now_us();
+  const double took = seconds(now - begun_us_);
+  if (job_.record != nullptr) job_.record->over(reason, now);
   if (job_.metrics != nullptr)
     job_.metrics->request_ended({reason, took, usage_.prompt_tokens, usage_.completion_tokens, usage_.cached_tokens});
   log::info("request over", {{"id", std::string_view(job_.head.id)},

@@ -11,6 +11,7 @@
 #include "server/http.h"
 #include "server/metrics.h"
 #include "server/openai_response.h"
+#include "server/request_log.h"
 #include "server/served_model.h"
 #include "server/tool_calls.h"
 #include "server/wishes.h"
@@ -26,6 +27,7 @@ struct GenerationJob {
   std::shared_ptr<ModelMetrics> metrics;  // may be null
   ToolFormat tools = ToolFormat::kNone;   // how the model calls those of the request; kNone: its answers are text
   std::string route;
+  std::shared_ptr<RequestRecord> record;       // may be null
   std::shared_ptr<const AnswerFormat> format;  // null: OpenAI's
   std::shared_ptr<void> while_it_runs;         // let go when the request is over
 };

@@ -85,11 +85,12 @@ constexpr Kserve::Action Kserve::kActions[] = {
     {"", "GET", &Kserve::metadata},
 };
 
-Kserve::Kserve(ModelRegistry& registry, Metrics& metrics, ApiKeys* keys, KserveOptions options)
+Kserve::Kserve(ModelRegistry& registry, Metrics& metrics, ApiKeys* keys, KserveOptions options, RequestLog& log)
     : registry_(registry),
       metrics_(metrics),
       keys_(keys),
       options_(std::move(options)),
+      log_(log),
       changes_(1, 16),
       text_(options_.text_threads, 256) {}
 
@@ -411,6 +412,9 @@ void Kserve::answer_text(const Call& call, TextRequest request, std::shared_ptr<
     one.deadline_us = deadline_of(call.begun_us, options_.request_us_max, request.timeout_us);
     one.key = call.caller->number;
     one.cache_salt = call.caller->salt;
+    made.record =
+        std::make_shared<RequestRecord>(made.head.id, made.route, made.model, call.caller->number, call.begun_us);
+    log_.add(made.record);
     return made;
   }();
   if (!job) return refuse(call.exchange, job.error());

@@ -14,6 +14,7 @@
 #include "server/kserve_models.h"
 #include "server/kserve_request.h"
 #include "server/metrics.h"
+#include "server/request_log.h"
 #include "server/served_model.h"
 #include "server/work_queue.h"
 
@@ -31,7 +32,7 @@ struct KserveOptions {
 class Kserve {
  public:
   // `keys`: null: everybody may ask.
-  Kserve(ModelRegistry& registry, Metrics& metrics, ApiKeys* keys, KserveOptions options);
+  Kserve(ModelRegistry& registry, Metrics& metrics, ApiKeys* keys, KserveOptions options, RequestLog& log);
 
   // True: what is asked for is answered here, if it is answered at all.
   static bool has(std::string_view path) { return path == "/v2" || path.starts_with("/v2/"); }
@@ -82,6 +83,7 @@ class Kserve {
   Metrics& metrics_;
   ApiKeys* const keys_;
   const KserveOptions options_;
+  RequestLog& log_;
   WorkQueue changes_;  // of the repository, one after the other
   WorkQueue text_;     // long bodies
 };
