@@ -27,6 +27,7 @@ class OneModel final : public ModelRegistry {
   std::shared_ptr<const ServedModel> find(std::string_view name) const override {
     return name == model_->name ? model_ : nullptr;
   }
+  std::shared_ptr<const ServedNetwork> find_network(std::string_view) const override { return nullptr; }
   std::vector<ModelEntry> list() const override { return {{model_->name, "READY", ""}}; }
   Result<> load(std::string_view) override { return {}; }
   Result<> unload(std::string_view) override { return error(Code::kUnsupported, "the script stays"); }
