@@ -210,7 +210,8 @@ TEST(Serve, AHangupReadsModelsAndKeysAnew) {
     const Answer answer = server::test::get(process.port(), "/v1/models", "x-api-key: " + name + "-key-0123456789\r\n");
     if (answer.status != 200) return {std::to_string(answer.status)};
     std::vector<std::string> names;
-    for (const Json& model : Json::parse(answer.body)["data"]) names.push_back(model["id"]);
+    const Json body = Json::parse(answer.body);
+    for (const Json& model : body["data"]) names.push_back(model["id"]);
     return names;
   };
   const auto becomes = [&](const std::string& key, const std::vector<std::string>& wanted) {
