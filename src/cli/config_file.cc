@@ -31,7 +31,7 @@ Result<> read_models(const YAML::Node& node, ConfigFile& file) {
       std::string name;
       if (!scalar(entry.first, name) || !scalar(entry.second, model))
         return wrong(file, entry.first.Mark(), "under models each name has one path, as in \"small: model.gguf\"");
-      file.models.push_back(name + "=" + model);
+      file.models.push_back(fmt::format("{}={}", name, model));
     }
   } else if (node.IsSequence()) {
     for (const auto& entry : node) {

@@ -139,7 +139,7 @@ Result<> ServedModels::add(const std::string& argument) {
 }
 
 Result<> ServedModels::remove(std::string_view name) {
-  const auto unloaded = unload(name);
+  auto unloaded = unload(name);
   const std::lock_guard lock(mutex_);
   const Entry* entry = entry_of(name);
   if (entry == nullptr || entry->busy) return unloaded;
