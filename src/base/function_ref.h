@@ -15,7 +15,7 @@ class FunctionRef<R(A...)> {
  public:
   template <class F>
     requires(!std::is_same_v<std::remove_cvref_t<F>, FunctionRef> && std::is_invocable_r_v<R, F&, A...>)
-  FunctionRef(F&& f)  // NOLINT(google-explicit-constructor)
+  FunctionRef(F&& f)  // NOLINT(google-explicit-constructor) NOLINTNEXTLINE(performance-unnecessary-value-param)
       : object_(const_cast<void*>(static_cast<const void*>(std::addressof(f)))), call_([](void* object, A... a) -> R {
           return (*static_cast<std::remove_reference_t<F>*>(object))(std::forward<A>(a)...);
         }) {}

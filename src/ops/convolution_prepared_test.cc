@@ -57,7 +57,8 @@ bool compare(std::string_view domain, std::string_view name, int64_t version, co
   // Both sum in f32, the prepared one in another order: for sums of K products of normal values the difference grows
   // with K, whatever cancels.
   const bool sums = name.find("Conv") != std::string_view::npos && inputs[1].dim(0) > 0;
-  const double summed = sums ? 2e-7 * static_cast<double>(inputs[1].elements() / inputs[1].dim(0)) : 0;
+  const int64_t terms = sums ? inputs[1].elements() / inputs[1].dim(0) : 0;
+  const double summed = 2e-7 * static_cast<double>(terms);
   double most = 0.1;  // what is averaged is about 1, and may cancel
   for (const float value : want.as<float>()) most = std::max(most, std::abs(static_cast<double>(value)));
   for (size_t i = 0; i < want.as<float>().size(); ++i) {
