@@ -196,7 +196,8 @@ Result<> translate_backends(Json& parameters) {
     parameters["stop"] = *std::move(stops);
   }
   const auto bad = take(parameters, "bad_words");
-  if (bad && !bad->empty() && *bad != "" && *bad != Json::array({""}))
+  const bool is_blank = bad && bad->is_string() && bad->get_ref<const std::string&>().empty();
+  if (bad && !bad->empty() && !is_blank && *bad != Json::array({""}))
     return wrong("bad_words", "this server does not have it; leave it out", Code::kUnsupported);
   BOLIDE_TRY(const std::optional<bool> excluded, take_bool(parameters, "exclude_input_in_output", "parameters"));
   if (!excluded.value_or(true))
