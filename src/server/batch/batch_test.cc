@@ -100,7 +100,7 @@ Ran run(FakeServer& server, const Path& requests, const Path& answers, const Bat
   return {std::move(done), batch.counts()};
 }
 
-const auto go = [](const BatchCounts&) { return BatchOrder::kGo; };
+BatchOrder go(const BatchCounts&) { return BatchOrder::kGo; }
 
 std::map<std::string, Json> answers_in(const Path& path) {
   std::map<std::string, Json> answers;
