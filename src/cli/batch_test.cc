@@ -74,12 +74,12 @@ std::string request(const std::string& id, const Json& more = Json::object()) {
   return Json{{"custom_id", id}, {"method", "POST"}, {"url", "/v1/completions"}, {"body", body}}.dump() + "\n";
 }
 
-std::string random_requests(size_t count, std::mt19937& random) {
+std::string random_requests(size_t count, size_t tokens, std::mt19937& random) {
   std::string file;
   for (size_t i = 0; i < count; ++i) {
     std::vector<int32_t> prompt(1 + random() % 20);
     for (int32_t& id : prompt) id = static_cast<int32_t>(random() % 200);
-    file += request("request-" + std::to_string(i), {{"prompt", prompt}, {"max_tokens", 1 + random() % 30}});
+    file += request("request-" + std::to_string(i), {{"prompt", prompt}, {"max_tokens", tokens + random() % 30}});
   }
   return file;
 }
@@ -115,7 +115,7 @@ TEST(BatchCommand, KilledTwentyTimesItAnswersEachOnce) {
   SCOPED_TRACE(seed);
   std::mt19937 random(seed);
   const test::TemporaryFolder folder;
-  const Path requests = folder.write("requests.jsonl", random_requests(800, random));
+  const Path requests = folder.write("requests.jsonl", random_requests(400, 30, random));
   const Path whole = folder.path() / "whole.jsonl", killed = folder.path() / "killed.jsonl";
   BatchProcess at_once(folder.path(), {requests, kModel, "-o", whole});
   ASSERT_EQ(at_once.wait(), 0) << at_once.err();
@@ -131,14 +131,14 @@ TEST(BatchCommand, KilledTwentyTimesItAnswersEachOnce) {
   BatchProcess last(folder.path(), {requests, kModel, "-o", killed});
   EXPECT_EQ(last.wait(), 0) << last.err();
   const auto texts = texts_in(killed);
-  EXPECT_EQ(texts.size(), 800u);
+  EXPECT_EQ(texts.size(), 400u);
   EXPECT_EQ(texts, texts_in(whole));
 }
 
 TEST(BatchCommand, TheFirstInterruptLetsRunningOnesEnd) {
   std::mt19937 random(7);
   const test::TemporaryFolder folder;
-  const Path requests = folder.write("requests.jsonl", random_requests(2000, random));
+  const Path requests = folder.write("requests.jsonl", random_requests(2000, 100, random));
   const Path answers = folder.path() / "answers.jsonl";
   {
     BatchProcess process(folder.path(), {requests, kModel, "-o", answers});

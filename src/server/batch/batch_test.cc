@@ -100,7 +100,7 @@ Ran run(FakeServer& server, const Path& requests, const Path& answers, const Bat
   return {std::move(done), batch.counts()};
 }
 
-BatchOrder go(const BatchCounts&) { return BatchOrder::kGo; }
+const auto kGoOn = [](const BatchCounts&) { return BatchOrder::kGo; };
 
 std::map<std::string, Json> answers_in(const Path& path) {
   std::map<std::string, Json> answers;
@@ -176,11 +176,11 @@ TEST(Batch, EveryRequestGetsItsAnswer) {
   EXPECT_EQ(ran.counts.under_way, 0u);
 
   const std::string before = *read_file(answers);
-  const Ran again = run(server, requests, answers, options, go);
+  const Ran again = run(server, requests, answers, options, kGoOn);
   ASSERT_TRUE(again.done.has_value() && *again.done);
   EXPECT_EQ(again.counts.answered + again.counts.failed, 0) << "who has an answer is not asked again";
   EXPECT_EQ(*read_file(answers), before);
-  const Ran retried = run(server, requests, answers, options, go, /*retry_errors=*/true);
+  const Ran retried = run(server, requests, answers, options, kGoOn, /*retry_errors=*/true);
   ASSERT_TRUE(retried.done.has_value() && *retried.done);
   EXPECT_EQ(retried.counts.answered, 0);
   EXPECT_EQ(retried.counts.failed, expected.failed);
@@ -221,7 +221,7 @@ TEST(Batch, GoesOnWhereItWasEnded) {
     EXPECT_EQ(status, all.at(id).status) << "what befell the program is no answer: " << answer;
   }
   FakeServer server(server_options());
-  const Ran ran = run(server, requests, answers, options, go);
+  const Ran ran = run(server, requests, answers, options, kGoOn);
   ASSERT_TRUE(ran.done.has_value()) << ran.done.error().text;
   EXPECT_TRUE(*ran.done);
   expect_answered(all, answers);
@@ -241,7 +241,7 @@ TEST(Batch, LargeRequestsGoOneByOne) {
   BatchOptions options;
   options.bytes_max = 10;
   const Path answers = folder.path() / "answers";
-  const Ran ran = run(server, folder.write("requests", file_of(all, random)), answers, options, go);
+  const Ran ran = run(server, folder.write("requests", file_of(all, random)), answers, options, kGoOn);
   ASSERT_TRUE(ran.done.has_value()) << ran.done.error().text;
   EXPECT_EQ(most, 1u);
   expect_answered(all, answers);
