@@ -5,6 +5,7 @@
 #include <random>
 
 #include "engine/testing/fake_runner.h"
+#include "engine/testing/gate.h"
 
 namespace bolide {
 namespace {
@@ -68,28 +69,6 @@ Request random_request(std::mt19937& random) {
   request.tokens_max = static_cast<int32_t>(1 + random() % 30);
   return request;
 }
-
-// Lets steps pass one by one, or not at all.
-class Gate {
- public:
-  Result<> pass() {
-    std::unique_lock lock(mutex_);
-    opened_.wait(lock, [&] { return open_; });
-    return {};
-  }
-  void open() {
-    {
-      const std::lock_guard lock(mutex_);
-      open_ = true;
-    }
-    opened_.notify_all();
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable opened_;
-  bool open_ = false;
-};
 
 // streams.order, streams.complete
 TEST(Engine, ManyThreadsGetTheirAnswers) {

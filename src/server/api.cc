@@ -21,12 +21,6 @@ constexpr size_t kShortBody = 64 * 1024;    // where none is expected
 constexpr size_t kTokenizeBody = 1u << 20;  // tokens take many times the memory of their text
 constexpr int32_t kCompletionTokens = 16;   // OpenAI's default
 
-std::string json(std::string_view text) {
-  std::string out;
-  append_json_string(out, text);
-  return out;
-}
-
 HttpResponse json_response(std::string body) { return {200, {{"Content-Type", "application/json"}}, std::move(body)}; }
 
 int64_t unix_seconds() {
@@ -41,7 +35,7 @@ int64_t steady_us() {
 
 std::string model_json(const ServedModel& model) {
   return fmt::format(R"({{"id":{},"object":"model","created":{},"owned_by":"bolide","max_model_len":{}}})",
-                     json(model.name), model.created, model.context);
+                     json_string(model.name), model.created, model.context);
 }
 
 HttpResponse stranger() {
@@ -273,13 +267,13 @@ void Api::live(const Shared& exchange, const ApiKey&) { exchange->respond(json_r
 
 void Api::ready(const Shared& exchange, const ApiKey&) {
   const std::string now = state();
-  HttpResponse response = json_response(fmt::format(R"({{"status":{}}})", json(now)));
+  HttpResponse response = json_response(fmt::format(R"({{"status":{}}})", json_string(now)));
   if (now != "ready") response.status = 503;
   exchange->respond(std::move(response));
 }
 
 void Api::version(const Shared& exchange, const ApiKey&) {
-  exchange->respond(json_response(fmt::format(R"({{"version":{}}})", json(options_.version))));
+  exchange->respond(json_response(fmt::format(R"({{"version":{}}})", json_string(options_.version))));
 }
 
 void Api::metrics(const Shared& exchange, const ApiKey&) {
@@ -453,7 +447,7 @@ void Api::detokenize(const Shared& exchange, const ApiKey&) {
         param = "tokens";
         return error(Code::kInvalid, fmt::format("tokens: {} is not in the vocabulary", id));
       }
-    return R"({"prompt":)" + json(model->tokenizer.decode(parsed.tokens)) + "}";
+    return R"({"prompt":)" + json_string(model->tokenizer.decode(parsed.tokens)) + "}";
   }();
   exchange->respond(body ? json_response(*body) : error_response(body.error(), param));
 }

@@ -7,6 +7,7 @@
 #include <random>
 #include <thread>
 
+#include "engine/testing/gate.h"
 #include "server/testing/api_answers.h"
 #include "server/testing/fake_server.h"
 

@@ -13,12 +13,6 @@
 namespace bolide::server {
 namespace {
 
-std::string json(std::string_view text) {
-  std::string out;
-  append_json_string(out, text);
-  return out;
-}
-
 // Of an input of any rank nothing can be said: one dim of any size is the least wrong.
 std::string dims_json(const TensorPort& port) {
   return port.dims ? fmt::format("[{}]", fmt::join(*port.dims, ",")) : "[-1]";
@@ -32,14 +26,14 @@ std::string list(const std::vector<TensorPort>& ports, Write&& write) {
 }
 
 std::string port_json(const TensorPort& port) {
-  return fmt::format(R"({{"name":{},"datatype":"{}","shape":{}}})", json(port.name), *kserve_name(port.dtype),
+  return fmt::format(R"({{"name":{},"datatype":"{}","shape":{}}})", json_string(port.name), *kserve_name(port.dtype),
                      dims_json(port));
 }
 
 // As the configuration of models has it: BYTES are strings there.
 std::string config_port_json(const TensorPort& port) {
   const std::string_view type = port.dtype == DType::kString ? "STRING" : *kserve_name(port.dtype);
-  return fmt::format(R"({{"name":{},"data_type":"TYPE_{}","dims":{}}})", json(port.name), type, dims_json(port));
+  return fmt::format(R"({{"name":{},"data_type":"TYPE_{}","dims":{}}})", json_string(port.name), type, dims_json(port));
 }
 
 std::string duration_json(const ModelTotals::Duration& duration) {
@@ -55,7 +49,7 @@ std::string totals_json(const NamedTotals& model) {
   return fmt::format(
       R"({{"name":{},"version":"{}","last_inference":{},"inference_count":{},"execution_count":{},"inference_stats":)"
       R"({{"success":{},"fail":{},"queue":{},{},"cache_hit":{},"cache_miss":{}}},"batch_stats":[{}],"memory_usage":[]}})",
-      json(model.name), kModelVersion, t.last_ms, t.success.count, t.success.count, duration_json(t.success),
+      json_string(model.name), kModelVersion, t.last_ms, t.success.count, t.success.count, duration_json(t.success),
       duration_json(t.fail), duration_json(t.queue), parts, duration_json({}), duration_json({}), batches);
 }
 
@@ -93,19 +87,19 @@ std::string server_metadata_json(std::string_view version) {
   constexpr std::string_view kExtensions =
       R"json("binary_tensor_data","generate","model_configuration","model_repository",)json"
       R"json("model_repository(unload_dependents)","parameters","statistics")json";
-  return fmt::format(R"({{"name":"bolide","version":{},"extensions":[{}]}})", json(version), kExtensions);
+  return fmt::format(R"({{"name":"bolide","version":{},"extensions":[{}]}})", json_string(version), kExtensions);
 }
 
 std::string model_metadata_json(const ModelOutline& model) {
-  return fmt::format(R"({{"name":{},"versions":["{}"],"platform":{},"inputs":{},"outputs":{}}})", json(model.name),
-                     kModelVersion, json(model.platform), list(model.inputs, port_json),
+  return fmt::format(R"({{"name":{},"versions":["{}"],"platform":{},"inputs":{},"outputs":{}}})",
+                     json_string(model.name), kModelVersion, json_string(model.platform), list(model.inputs, port_json),
                      list(model.outputs, port_json));
 }
 
 std::string model_config_json(const ModelOutline& model) {
   return fmt::format(R"({{"name":{},"platform":{},"backend":"bolide","max_batch_size":0,"input":{},"output":{},)"
                      R"("model_transaction_policy":{{"decoupled":{}}}}})",
-                     json(model.name), json(model.platform), list(model.inputs, config_port_json),
+                     json_string(model.name), json_string(model.platform), list(model.inputs, config_port_json),
                      list(model.outputs, config_port_json), model.streams);
 }
 
@@ -120,7 +114,8 @@ std::string index_json(std::span<const ModelEntry> models, bool ready_alone) {
   for (const ModelEntry& model : models) {
     if (ready_alone && model.state != "READY") continue;
     fmt::format_to(std::back_inserter(out), R"({}{{"name":{},"version":"{}","state":{},"reason":{}}})",
-                   out.size() > 1 ? "," : "", json(model.name), kModelVersion, json(model.state), json(model.reason));
+                   out.size() > 1 ? "," : "", json_string(model.name), kModelVersion, json_string(model.state),
+                   json_string(model.reason));
   }
   return out + "]";
 }

@@ -13,18 +13,13 @@
 namespace bolide::server {
 namespace {
 
-std::string json(std::string_view text) {
-  std::string out;
-  append_json_string(out, text);
-  return out;
-}
-
-std::string error_json(std::string_view what) { return R"({"error":)" + json(what) + "}"; }
+std::string error_json(std::string_view what) { return R"({"error":)" + json_string(what) + "}"; }
 
 // `{"id":...,"model_name":...,"model_version":...`, an object that goes on.
 std::string front_of(const KserveHead& head) {
   return fmt::format(R"({{{}"model_name":{},"model_version":"{}")",
-                     head.id.empty() ? "" : fmt::format(R"("id":{},)", json(head.id)), json(head.model), kModelVersion);
+                     head.id.empty() ? "" : fmt::format(R"("id":{},)", json_string(head.id)), json_string(head.model),
+                     kModelVersion);
 }
 
 class GenerateFormat final : public AnswerFormat {
@@ -33,7 +28,7 @@ class GenerateFormat final : public AnswerFormat {
 
   std::string begin(int32_t) const override { return {}; }
   std::string text(int32_t, const TextPart& part, bool) const override {
-    return part.text.empty() ? std::string() : "data: " + front_ + json(part.text) + "}\n\n";
+    return part.text.empty() ? std::string() : "data: " + front_ + json_string(part.text) + "}\n\n";
   }
   // Calls of tools are a chat's.
   std::string tool_begin(int32_t, size_t, const ToolCall&) const override { return {}; }
@@ -48,7 +43,7 @@ class GenerateFormat final : public AnswerFormat {
     const AnswerContent& answer = answers.front();
     return {200,
             {{"Content-Type", "application/json"}},
-            fmt::format(R"({}{},"finish_reason":"{}"}})", front_, json(answer.text), answer.finish_reason)};
+            fmt::format(R"({}{},"finish_reason":"{}"}})", front_, json_string(answer.text), answer.finish_reason)};
   }
   HttpResponse refusal(const Error& failure) const override { return kserve_error(failure); }
 
@@ -119,7 +114,7 @@ Result<HttpResponse> infer_response(const KserveHead& head, std::span<const Outp
       return error(Code::kUnsupported, fmt::format("output {:.100}: is of {}, for which the protocol has no name",
                                                    output.name, to_string(tensor.dtype())));
     fmt::format_to(std::back_inserter(body), R"({}{{"name":{},"datatype":"{}","shape":[{}],)", i > 0 ? "," : "",
-                   json(output.name), *name, fmt::join(tensor.shape().span(), ","));
+                   json_string(output.name), *name, fmt::join(tensor.shape().span(), ","));
     if (output.raw) {
       const size_t bytes = raw_bytes(tensor);
       fmt::format_to(std::back_inserter(body), R"("parameters":{{"binary_data_size":{}}}}})", bytes);

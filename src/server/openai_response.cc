@@ -9,12 +9,6 @@
 namespace bolide::server {
 namespace {
 
-std::string json_string(std::string_view text) {
-  std::string out;
-  append_json_string(out, text);
-  return out;
-}
-
 // JSON has no infinities: a token that cannot be drawn has this, as OpenAI's API has it.
 float finite(float logprob) { return logprob > -9999.f ? logprob : -9999.f; }
 

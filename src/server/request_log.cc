@@ -9,12 +9,6 @@ namespace {
 
 constexpr size_t kDeliveriesMax = 1024;
 
-std::string json_text(std::string_view text) {
-  std::string out;
-  append_json_string(out, text);
-  return out;
-}
-
 std::string step_json(const TimelineStep& step, size_t prompt, int64_t origin_us) {
   const auto ms = [&](int64_t us) { return static_cast<double>(us - origin_us) * 1e-3; };
   return fmt::format(
@@ -83,9 +77,9 @@ std::string RequestRecord::to_json() const {
   }
   return fmt::format(R"({{"id":{},"object":"request.timeline","model":{},"route":{},"state":{},)"
                      R"("submitted_ms":{},"first_step_ms":{},"over_ms":{},"steps":[{}],"deliveries":[{}]}})",
-                     json_text(id_), json_text(name_), json_text(route_),
-                     json_text(over_us_ == 0 ? "running" : reason_), ms(submitted_us_), ms(first_step_us), ms(over_us_),
-                     steps, deliveries);
+                     json_string(id_), json_string(name_), json_string(route_),
+                     json_string(over_us_ == 0 ? "running" : reason_), ms(submitted_us_), ms(first_step_us),
+                     ms(over_us_), steps, deliveries);
 }
 
 void RequestLog::add(std::shared_ptr<RequestRecord> record) {

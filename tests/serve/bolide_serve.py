@@ -2,6 +2,7 @@
 import importlib
 import os
 import pathlib
+import random
 import re
 import subprocess
 import sys
@@ -117,3 +118,26 @@ def run_steps(test):
             return 1
         print(f"ok   {name[5:]} ({time.monotonic() - begin:.1f} s)", flush=True)
     return 0
+
+
+KEY = "sesame-%032x" % random.getrandbits(128)
+_keys = None  # the file that has it
+
+
+def serve(*more):
+    """A server with a small model that knows KEY."""
+    return Serve(sys.argv[1], "serve", f"small={MODELS / 'qwen2'}", "--device", "cpu", "--port", 0, "--threads", 1, "--deterministic",
+                 "--context", 32768, "--cache-tokens", 131072, "--api-key-file", _keys, *more)
+
+
+def main(usage, test):
+    """Runs the steps of `test`, a class, against one server; the exit code."""
+    global _keys
+    if len(sys.argv) != 2:
+        print(usage)
+        return 2
+    with tempfile.TemporaryDirectory() as folder:
+        _keys = pathlib.Path(folder) / "keys"
+        _keys.write_text(f"tests {KEY}\n")
+        with serve() as server:
+            return run_steps(test(server))

@@ -7,21 +7,18 @@ Exit code 77 (skipped) if there is none.
 """
 import asyncio
 import os
-import pathlib
 import random
 import sys
-import tempfile
 import threading
 
 import bolide_serve
-from bolide_serve import MODELS, Serve, raises
+from bolide_serve import KEY, raises, serve
 
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # it would ask the internet when it is imported
 litellm = bolide_serve.import_client("litellm")
 litellm.telemetry = False
 litellm.suppress_debug_info = True
 
-KEY = "sesame-%032x" % random.getrandbits(128)
 ASK = [{"role": "user", "content": "Name three colours."}]
 TOKENS = 24
 FOREVER = 30000  # tokens: no test waits for so many
@@ -139,25 +136,5 @@ class Test:
             self.server = main
 
 
-keys = None
-
-
-def serve(*more):
-    return Serve(sys.argv[1], "serve", f"small={MODELS / 'qwen2'}", "--device", "cpu", "--port", 0, "--threads", 1, "--deterministic",
-                 "--context", 32768, "--cache-tokens", 131072, "--api-key-file", keys, *more)
-
-
-def main():
-    global keys
-    if len(sys.argv) != 2:
-        print(__doc__)
-        return 2
-    with tempfile.TemporaryDirectory() as folder:
-        keys = pathlib.Path(folder) / "keys"
-        keys.write_text(f"tests {KEY}\n")
-        with serve() as server:
-            return bolide_serve.run_steps(Test(server))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(bolide_serve.main(__doc__, Test))

@@ -7,19 +7,16 @@ Exit code 77 (skipped) if there is none.
 """
 import asyncio
 import json
-import pathlib
 import random
 import sys
-import tempfile
 import threading
 import time
 
 import bolide_serve
-from bolide_serve import MODELS, Serve, raises
+from bolide_serve import KEY, raises, serve
 
 openai = bolide_serve.import_client("openai")
 
-KEY = "sesame-%032x" % random.getrandbits(128)
 ASK = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Name three colours."}]
 TOKENS = 24
 FULL = {"ignore_eos": True}  # the whole of max_tokens, whatever the model draws
@@ -249,25 +246,5 @@ class Test:
         assert json.loads(self.server.get("/v1/models", KEY)[1])["data"][0]["id"] == "small"
 
 
-keys = None
-
-
-def serve(*more):
-    return Serve(sys.argv[1], "serve", f"small={MODELS / 'qwen2'}", "--device", "cpu", "--port", 0, "--threads", 1, "--deterministic",
-                 "--context", 32768, "--cache-tokens", 131072, "--api-key-file", keys, *more)
-
-
-def main():
-    global keys
-    if len(sys.argv) != 2:
-        print(__doc__)
-        return 2
-    with tempfile.TemporaryDirectory() as folder:
-        keys = pathlib.Path(folder) / "keys"
-        keys.write_text(f"tests {KEY}\n")
-        with serve() as server:
-            return bolide_serve.run_steps(Test(server))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(bolide_serve.main(__doc__, Test))

@@ -15,12 +15,6 @@ namespace {
 constexpr size_t kCustomIdBytesMax = 1024;
 constexpr std::string_view kUrls[] = {"/v1/chat/completions", "/v1/completions"};
 
-std::string json(std::string_view text) {
-  std::string out;
-  append_json_string(out, text);
-  return out;
-}
-
 Result<std::string> required_text(const std::vector<JsonField>& fields, std::string_view name) {
   const std::string_view value = find_field(fields, name);
   if (value.empty()) return error(Code::kInvalid, fmt::format("{}: is required", name));
@@ -63,7 +57,7 @@ std::string number_of(std::string_view custom_id) {
 
 // {code, message} of a response that is no answer.
 std::string error_of(const HttpResponse& response) {
-  std::string code = json(fmt::format("http_{}", response.status)), message = json("the request failed");
+  std::string code = json_string(fmt::format("http_{}", response.status)), message = json_string("the request failed");
   if (const auto body = object_fields(response.body)) {
     if (const auto fields = object_fields(find_field(*body, "error"))) {
       if (const std::string_view value = find_field(*fields, "code"); !value.empty()) code = value;
@@ -102,7 +96,7 @@ std::string write_answer_line(const std::string& custom_id, const HttpResponse& 
   return fmt::format(
       R"({}{}","custom_id":{},"response":{{"status_code":{},"request_id":"req_{}","body":{}}},"error":{}}})"
       "\n",
-      kAnswerLineBegin, number, json(custom_id), response.status, number, response.body,
+      kAnswerLineBegin, number, json_string(custom_id), response.status, number, response.body,
       response.status == 200 ? "null" : error_of(response));
 }
 

@@ -1,16 +1,13 @@
-// What tests of the routes read in answers, and what they hold steps up with.
+// What tests of the routes read in answers.
 #pragma once
 
 #include <gtest/gtest.h>
 
-#include <condition_variable>
 #include <map>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
-#include "base/result.h"
 #include "server/testing/http_client.h"
 
 namespace bolide::server::test {
@@ -81,27 +78,5 @@ inline Streamed put_together(const std::vector<Json>& events, bool chat) {
   }
   return all;
 }
-
-// Lets steps pass once it is open.
-class Gate {
- public:
-  Result<> pass() {
-    std::unique_lock lock(mutex_);
-    opened_.wait(lock, [&] { return open_; });
-    return {};
-  }
-  void open() {
-    {
-      const std::lock_guard lock(mutex_);
-      open_ = true;
-    }
-    opened_.notify_all();
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable opened_;
-  bool open_ = false;
-};
 
 }  // namespace bolide::server::test
