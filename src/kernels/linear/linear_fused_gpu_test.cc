@@ -102,6 +102,11 @@ double activated(ActKind act, double x) {
   return NAN;
 }
 
+double slope(ActKind act, double x) {
+  constexpr double kStep = 1e-4;
+  return (activated(act, x + kStep) - activated(act, x - kStep)) / (2 * kStep);
+}
+
 // [T, N] before a gate.
 Matrix product(const Linear& op, std::span<const Operand> in) {
   const Matrix x = inputs(op, in);
@@ -118,6 +123,38 @@ Matrix product(const Linear& op, std::span<const Operand> in) {
       sum = sum * vector(at.scale, i, 1) + vector(at.bias, i, 0);
       if (at.residual >= 0) sum += in[static_cast<size_t>(at.residual)].value(t, i);
       out[static_cast<size_t>(t * n + i)] = sum;
+    }
+  return out;
+}
+
+// How large what is rounded on the way to each value of `product` is: terms one by one, each by its own size, and sums.
+Matrix product_rounded(const Linear& op, std::span<const Operand> in, const Matrix& sums) {
+  const Matrix x = inputs(op, in);
+  const int64_t tokens = in[0].shape[0], k = in[0].shape[1], n = in[1].shape[0];
+  const LinearInputs at = inputs_of(op);
+  Matrix out(static_cast<size_t>(tokens * n));
+  for (int64_t t = 0; t < tokens; ++t)
+    for (int64_t i = 0; i < n; ++i) {
+      double squares = 0;
+      for (int64_t j = 0; j < k; ++j) squares += std::pow(x[static_cast<size_t>(t * k + j)] * in[1].value(i, j), 2);
+      const double scale =
+          at.scale < 0 ? 1 : static_cast<double>(in[static_cast<size_t>(at.scale)].values[static_cast<size_t>(i)]);
+      const auto index = static_cast<size_t>(t * n + i);
+      out[index] = std::hypot(std::sqrt(squares) * scale, sums[index]);
+    }
+  return out;
+}
+
+Matrix linear_rounded(const Linear& op, std::span<const Operand> in) {
+  const Matrix sums = product(op, in), sizes = product_rounded(op, in, sums);
+  if (!op.gated) return sizes;
+  const int64_t n = in[1].shape[0], half = n / 2;
+  Matrix out;
+  for (int64_t t = 0; t < in[0].shape[0]; ++t)
+    for (int64_t i = 0; i < half; ++i) {
+      const auto gate = static_cast<size_t>(t * n + i), up = gate + static_cast<size_t>(half);
+      out.push_back(
+          std::hypot(slope(op.act, sums[gate]) * sizes[gate] * sums[up], activated(op.act, sums[gate]) * sizes[up]));
     }
   return out;
 }
@@ -161,6 +198,9 @@ std::string check(const Product& s, std::vector<std::string>* ran) {
   Hooks hooks;
   hooks.fill = [&](std::vector<Operand>& in) { fill(s.op, s.k, in, random); };
   hooks.oracle = [&](const Case&, std::span<const Operand> in) { return std::vector<Matrix>{linear(s.op, in)}; };
+  hooks.rounded = [&](const Case&, std::span<const Operand> in) {
+    return std::vector<Matrix>{linear_rounded(s.op, in)};
+  };
   hooks.bound = [&](const Case&, const Kernel&) {
     Bound bound = bound_of(s.op, s.quant != nullptr ? s.quant->code : s.weight, s.out, false);
     if (is_small(s)) bound.relative_l2 *= 3;
@@ -315,6 +355,13 @@ void rotate(double* head, const RopeSpec& rope, int64_t position, int64_t length
   }
 }
 
+// What `rotate` is to values, to how large what is rounded of them is.
+void rotate_rounded(double* head, const RopeSpec& rope, int64_t, int64_t) {
+  const int64_t half = rope.rotary_dim / 2;
+  for (int64_t i = 0; i < half; ++i)
+    head[i] = head[half + i] = std::hypot(head[i], head[half + i]) * static_cast<double>(rope.attention_factor);
+}
+
 // Two sequences, one shorter and one longer than the original context; the second half of the last has no slots.
 struct QkvBatch {
   QkvBatch(const RopeKvWrite& rope, int64_t tokens, DType pool_dtype, std::mt19937_64& random)
@@ -363,17 +410,17 @@ struct QkvBatch {
 };
 
 // Rotated q, nothing for the order edge, then both pools; what no token stored is NaN.
-std::vector<Matrix> qkv_rope(const QkvRope& op, const QkvBatch& batch, std::span<const Operand> in) {
-  Matrix all = product(op.linear, in.first(in.size() - 1));
+std::vector<Matrix> qkv_rope(const QkvRope& op, const QkvBatch& batch, Matrix all, decltype(rotate)* turn) {
   const RopeKvWrite& rope = op.rope;
-  const int64_t dim = rope.head_dim, n = (rope.heads + 2 * rope.kv_heads) * dim, tokens = in[0].shape[0];
+  const int64_t dim = rope.head_dim, n = (rope.heads + 2 * rope.kv_heads) * dim;
+  const int64_t tokens = static_cast<int64_t>(all.size()) / n;
   Matrix q, pools(2 * batch.elements, NAN);
   for (int64_t t = 0; t < tokens; ++t) {
     const int64_t slot = batch.slots[static_cast<size_t>(t)];
     double* row = all.data() + t * n;
     for (int64_t h = 0; h < rope.heads + rope.kv_heads; ++h)
-      rotate(row + h * dim, rope.rope, batch.positions[static_cast<size_t>(t)],
-             batch.rope_length[t < batch.cu[1] ? 0 : 1]);
+      turn(row + h * dim, rope.rope, batch.positions[static_cast<size_t>(t)],
+           batch.rope_length[t < batch.cu[1] ? 0 : 1]);
     q.insert(q.end(), row, row + rope.heads * dim);
     for (int64_t g = 0; g < rope.kv_heads && slot >= 0; ++g)
       for (int64_t d = 0; d < dim; ++d) {
@@ -424,7 +471,13 @@ TEST(LinearFused, QkvRope) {
       };
       hooks.reset = [&] { batch.clear(); };
       hooks.extra = [&] { return batch.stored(); };
-      hooks.oracle = [&](const Case&, std::span<const Operand> in) { return qkv_rope(op, batch, in); };
+      hooks.oracle = [&](const Case&, std::span<const Operand> in) {
+        return qkv_rope(op, batch, product(op.linear, in.first(in.size() - 1)), rotate);
+      };
+      hooks.rounded = [&](const Case&, std::span<const Operand> in) {
+        const auto inputs = in.first(in.size() - 1);
+        return qkv_rope(op, batch, product_rounded(op.linear, inputs, product(op.linear, inputs)), rotate_rounded);
+      };
       hooks.bound = [&](const Case&, const Kernel&) {
         Bound bound = bound_of(op.linear, s.quant != nullptr ? s.quant->code : s.weight, DType::kBF16, true);
         if (is_small(s)) bound.relative_l2 *= 3;

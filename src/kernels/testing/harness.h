@@ -63,6 +63,9 @@ struct Hooks {
   std::function<std::vector<std::vector<double>>(const Case&, std::span<const Operand>)> oracle;
   // Must be set. The reasons for the numbers belong to the caller.
   std::function<Bound(const Case&, const Kernel&)> bound;
+  // How large what a kernel rounds on the way to each value is, as `oracle` has the values: a sum that cancels is
+  // small, its error is not. Where it is larger than the value, errors are measured by it.
+  std::function<std::vector<std::vector<double>>(const Case&, std::span<const Operand>)> rounded;
   std::function<void(std::vector<Operand>&)> fill;  // replaces random operands by what the op needs
   const BatchInputs* batch = nullptr;               // handed to launch
   std::function<void()> reset;                      // before each launch: state behind `batch`, such as KV pools
