@@ -250,13 +250,29 @@ std::shared_ptr<const TimingCache> timings_of(const ModelOptions& options, const
   return std::make_shared<const TimingCache>(TimingCache::read(file, tuning_fingerprint(device)));
 }
 
-// The cache's memory and that of the packed weights: refused here, a request has cost nothing.
-Result<> memory_suffices(const Read& read) {
-  BOLIDE_TRY(const KvLayout layout, cache_layout(read.facts, read.runner));
+// Tokens that `share` of the memory beside the weights holds: at least a context, at most one a sequence.
+Result<int64_t> cache_tokens_of_share(const Read& read, double share, size_t weights) {
+  RunnerOptions one = read.runner;
+  one.sequences = 1, one.cache_tokens = 0;
+  BOLIDE_TRY(const KvLayout layout, cache_layout(read.facts, one));
+  uint64_t bytes = 0;
+  BOLIDE_TRY(const size_t free, read.device->free_memory());
+  if (!layout.bytes(&bytes) || free <= weights) return int64_t{one.context};  // KvCache::check says what is too large
+  const double contexts = share * static_cast<double>(free - weights) / static_cast<double>(bytes);
+  return static_cast<int64_t>(one.context * std::clamp(contexts, 1., static_cast<double>(read.runner.sequences)));
+}
+
+// The cache's memory and that of the packed weights: refused here, a request has cost nothing. Sizes the cache by what
+// is free where the options say so.
+Result<> plan_memory(Read& read, const ModelOptions& options) {
+  const bool gpu = read.device->info().id.kind != DeviceKind::kCpu;
   const bool packs = read.prepared.loaded.weights != nullptr;
   size_t others = packs ? WeightStore::packed_bytes(read.prepared.graph, read.uses) : 0;
-  if (read.device->info().id.kind != DeviceKind::kCpu)
-    others = WeightStore::device_bytes(read.prepared.graph, read.uses);
+  if (gpu) others = WeightStore::device_bytes(read.prepared.graph, read.uses);
+  if (gpu && options.cache_tokens == 0 && options.cache_share > 0) {
+    BOLIDE_TRY(read.runner.cache_tokens, cache_tokens_of_share(read, options.cache_share, others));
+  }
+  BOLIDE_TRY(const KvLayout layout, cache_layout(read.facts, read.runner));
   return KvCache::check(layout, *read.device, others);
 }
 
@@ -311,8 +327,8 @@ Result<Read> read_model(const std::filesystem::path& path, const ModelOptions& o
 }  // namespace
 
 Result<> outline_model(const std::filesystem::path& path, const ModelOptions& options, const OutlineCheck& check) {
-  BOLIDE_TRY(const Read read, read_model(path, options, &check));
-  return memory_suffices(read);
+  BOLIDE_TRY(Read read, read_model(path, options, &check));
+  return plan_memory(read, options);
 }
 
 Result<PlanSet> outline_plans(const std::filesystem::path& path, const ModelOptions& options) {
@@ -326,7 +342,7 @@ Result<Model> open_model(const std::filesystem::path& path, const ModelOptions& 
                          const FunctionRef<void(PackProgress)>* progress, const OutlineCheck* check) {
   const auto start = Clock::now();
   BOLIDE_TRY(Read read, read_model(path, options, check));
-  BOLIDE_TRY(memory_suffices(read));
+  BOLIDE_TRY(plan_memory(read, options));
   auto& [device, prepared, tokenizer, facts, context_max, runner_options, limits, uses] = read;
   LoadedModel& loaded = prepared.loaded;
   const bool engine = loaded.weights == nullptr;

@@ -25,8 +25,11 @@ struct ModelOptions {
   ComputeMode dtype = ComputeMode::kAuto;
   int32_t context = 0;  // tokens a sequence may hold; 0: the model's own, at most 4096
   int32_t sequences = 1;
-  int64_t cache_tokens = 0;     // that all sequences together may hold; 0: as the next says
-  int32_t cache_contexts = 0;   // full contexts that the cache holds; 0: one a sequence
+  int64_t cache_tokens = 0;    // that all sequences together may hold; 0: as the next says
+  int32_t cache_contexts = 0;  // full contexts that the cache holds; 0: one a sequence
+  // On GPUs in place of `cache_contexts`: share of the memory beside the weights that the cache takes, at least one
+  // full context and at most one a sequence; 0: `cache_contexts` there too.
+  double cache_share = 0;
   int32_t tokens_per_step = 0;  // 0: 512, on GPUs 8192
   int32_t rows_max = 0;         // logits of a step; 0: one a sequence
   int32_t block_tokens = 0;     // 0: 16, on GPUs 64

@@ -5,7 +5,10 @@
 namespace bolide::cli {
 namespace {
 
-constexpr int32_t kCacheContexts = 8;  // that the cache has room for, unless a flag says otherwise
+// What the cache has room for, unless a flag says otherwise. On GPUs the rest is left to activations, libraries and
+// other programs.
+constexpr int32_t kCacheContexts = 8;
+constexpr double kCacheShareGpu = 0.85;
 
 constexpr const char* kTemplateHelp = "Jinja file to use as the chat template";
 
@@ -17,7 +20,9 @@ constexpr Option<EngineFlags> kEngineOptions[] = {
     {"cache_tokens",
      &EngineFlags::cache_tokens,
      {.unit = "tokens", .min = 0},
-     "that all prompts and answers at once may have; 0: eight times the context"},
+     "that all prompts and answers at once may have; 0: eight times the context, on GPUs what 85 % of the memory "
+     "beside "
+     "the weights holds, at most a context for each of --max-sequences"},
     {"tokens_per_step",
      &EngineFlags::tokens_per_step,
      {.unit = "tokens", .min = 0, .max = 1 << 20},
@@ -60,6 +65,7 @@ Result<ServedModelOptions> to_served_options(const EngineFlags& flags, uint64_t 
   options.model.tokens_per_step = flags.tokens_per_step;
   options.model.cache_tokens = flags.cache_tokens;
   options.model.cache_contexts = kCacheContexts;
+  options.model.cache_share = kCacheShareGpu;
   options.engine.prefix_cache = !flags.no_prefix_cache;
   options.engine.secret = secret;
   options.template_file = flags.template_file;

@@ -186,7 +186,7 @@ Bound bound_of(const Linear& op, DType weight, DType out, bool rope) {
   if (out == DType::kBF16) ++roundings;
   if (roundings == 0) return {2e-5, 4e-4};
   return {testing::kBF16Rounding * std::sqrt(roundings),
-          testing::kBF16Rounding * (op.gated || rope ? 40 : 10) * roundings};
+          testing::kBF16Rounding * (op.gated || rope ? 40 : 10) * roundings, testing::kBF16Rounding};
 }
 
 // Outputs of few elements say little about averages.

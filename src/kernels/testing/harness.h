@@ -52,6 +52,9 @@ Operand random_operand(const ValueType& type, const SymbolValues& sizes, bool we
 struct Bound {
   double relative_l2 = 0;    // |out - expected| / |expected| over a whole output
   double largest_error = 0;  // max |out - expected| / root mean square of expected
+  // A value far beyond the others is rounded by its own size, not by theirs: so much of itself is not counted in
+  // largest_error. Four roundings of f32.
+  double own_size = 4 * 0x1p-24;
 };
 
 // Rounding to bf16 (8 bits of significand) errs by half of the last bit: up to 2^-8 of a value just above a power of

@@ -181,8 +181,6 @@ bool is_left_out() {
   return sample_under_test.seconds > 0 && passed.count() > sample_under_test.seconds;
 }
 
-constexpr double kRoundings = 4 * 0x1p-24;  // of f32
-
 // Of one output; `rounded` may be empty.
 struct Expected {
   std::span<const double> values, rounded;
@@ -217,8 +215,7 @@ std::string compare(std::span<const double> got, const Expected& oracle, bool ex
     if (!std::isfinite(miss)) return fmt::format("[{}] is {}, not {}", i, got[i], expected[i]);
     error2 += miss * miss;
     expected2 += oracle.size(i) * oracle.size(i);
-    // A value far beyond the others is rounded by its own size, several times over, not by theirs.
-    const double beyond = miss - std::abs(expected[i]) * kRoundings;
+    const double beyond = miss - oracle.size(i) * bound.own_size;
     if (beyond > largest) largest = beyond, worst = i;
   }
   if (error2 == 0) return "";
