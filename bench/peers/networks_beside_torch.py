@@ -99,12 +99,13 @@ def measure(bolide, name, batch, arguments, folder):
     row["difference_from_f32"] = difference(bolide, file, arguments.dtype, dims, folder, np.random.default_rng())
     for kind in ("f32", arguments.dtype):
         bench = json.loads(call(bolide, "bench", file, "--device", "cuda", "--dtype", kind, "--repeat", 20, *dims, "--json"))
-        row[f"memory_{kind}"] = {k: bench.get(k) for k in ("constant_bytes", "value_bytes", "gpu_memory_bytes") if k in bench}
+        row[f"bolide_ms_{kind}"] = bench["gpu"]["device_ms"]["median"]
+        row[f"memory_{kind}"] = {k: bench["gpu"][k] for k in ("constant_bytes", "activation_bytes")}
     torch_side, mine, theirs, ratios = Peer(name, batch), [], [], []
 
     def ours():
         bench = json.loads(call(bolide, "bench", file, "--device", "cuda", "--dtype", arguments.dtype, "--repeat", RUNS, *dims, "--json"))
-        mine.append(bench["device_ms"]["median"] if isinstance(bench["device_ms"], dict) else bench["device_ms"])
+        mine.append(bench["gpu"]["device_ms"]["median"])
 
     for i in range(arguments.rounds):
         turns = [ours, lambda: theirs.append(torch_side.milliseconds())]
