@@ -2,8 +2,12 @@
 
 namespace bolide {
 
-AnswerText::AnswerText(Tokenizer tokenizer, std::vector<std::string> stops, bool with_tokens)
-    : tokenizer_(tokenizer), detokenizer_(std::move(tokenizer)), filter_(std::move(stops)), with_tokens_(with_tokens) {}
+AnswerText::AnswerText(Tokenizer tokenizer, std::vector<std::string> stops, bool with_tokens, int32_t tokens_min)
+    : tokenizer_(tokenizer),
+      detokenizer_(std::move(tokenizer)),
+      filter_(std::move(stops)),
+      with_tokens_(with_tokens),
+      unstoppable_(tokens_min) {}
 
 TextPart AnswerText::push(int32_t id, float logprob, std::span<const TokenLogprob> top) {
   if (stopped()) return {};
@@ -16,6 +20,10 @@ TextPart AnswerText::push(int32_t id, float logprob, std::span<const TokenLogpro
     for (const char c : text) characters_ += (static_cast<unsigned char>(c) & 0xC0) != 0x80 ? 1 : 0;
   }
   certain_ += text.size();
+  if (unstoppable_ > 0) {
+    --unstoppable_;
+    return part(std::move(text));
+  }
   return part(filter_.push(text));
 }
 

@@ -33,8 +33,9 @@ struct TextPart {
 
 class AnswerText {
  public:
-  // `with_tokens`: parts name their tokens, which costs a copy of each.
-  AnswerText(Tokenizer tokenizer, std::vector<std::string> stops, bool with_tokens);
+  // `with_tokens`: parts name their tokens, which costs a copy of each. Stop strings are looked for in what follows the
+  // first `tokens_min` tokens.
+  AnswerText(Tokenizer tokenizer, std::vector<std::string> stops, bool with_tokens, int32_t tokens_min = 0);
 
   // What may be shown after this token, often nothing. After a stop string nothing more comes.
   TextPart push(int32_t id, float logprob, std::span<const TokenLogprob> top = {});
@@ -55,6 +56,7 @@ class AnswerText {
   Detokenizer detokenizer_;
   StopFilter filter_;
   bool with_tokens_;
+  int32_t unstoppable_;  // tokens still to come in which no stop string is looked for
   std::deque<Held> held_;
   size_t certain_ = 0, shown_ = 0;  // bytes of text: that left the detokeniser, that left the filter
   size_t characters_ = 0;           // of the first

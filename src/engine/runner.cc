@@ -143,6 +143,7 @@ Result<> Runner::make_buffers(Device& device) {
   BOLIDE_TRY(BatchBlock block, BatchBlock::make(device, room, options_.deferred));
   block_ = std::make_unique<BatchBlock>(std::move(block));
   history_ = std::make_unique<TokenHistory>(device, options_.sequences, options_.context);
+  biases_ = std::make_unique<BiasStore>(device, options_.sequences);
   if (!options_.deferred) return {};
   for (Results& results : results_) {
     BOLIDE_TRY(results.memory,
@@ -192,7 +193,14 @@ Result<SamplingRow> Runner::sampling_of(Sequence& sequence, int32_t position) {
                   sequence.tokens.data(),
                   position + 1,
                   std::min(position + 1, sequence.prompt_count)};
+  if (p.biases != nullptr) {
+    row.biases = p.biases->pairs.data();
+    row.bias_count = p.biases->count_at(position + 1 - sequence.prompt_count);
+  }
   if (!options_.deferred) return row;
+  if (row.bias_count > 0) {
+    BOLIDE_TRY(row.biases, biases_->find(p.biases, *stream_));
+  }
   if (row.needs_history()) {
     BOLIDE_TRY(row.history, history_->update(sequence, position + 1, *stream_));
   } else {
@@ -301,6 +309,7 @@ Result<Runner::Ticket> Runner::start(std::span<const Part> parts, const StepObse
   BOLIDE_TRY(const Plan* plan, plans_->select(run_sizes));
   BOLIDE_TRY(const BatchBlock::Arrays arrays, block_->begin(run_sizes));
   history_->begin_step();
+  biases_->begin_step();
   BOLIDE_TRY(fill(parts, sizes, arrays));
   if (replayed) pad(arrays, sizes, run_sizes, batch_.block_table_stride);
   BOLIDE_TRY(block_->send(*stream_, batch_));

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/batch_block.h"
+#include "engine/bias_store.h"
 #include "engine/scheduler.h"
 #include "engine/token_history.h"
 #include "kv/kv_cache.h"
@@ -141,6 +142,7 @@ class Runner {
   RunnerOptions options_;
   std::unique_ptr<KvCache> cache_;
   std::unique_ptr<TokenHistory> history_;
+  std::unique_ptr<BiasStore> biases_;
   std::vector<KvLayer> layers_;
   std::unique_ptr<BatchBlock> block_;
   BatchInputs batch_;

@@ -71,6 +71,16 @@ std::vector<int32_t> random_tokens(std::mt19937& random, int32_t count) {
   return tokens;
 }
 
+// Biases of some tokens, bans among them, and, half of the time, an answer that must not end early.
+void add_biases(Request& request, std::mt19937& random) {
+  std::vector<TokenBias> wanted;
+  for (int32_t id = static_cast<int32_t>(random() % 50); id < FakeRunner::kVocab; id += 1 + random() % 100)
+    wanted.push_back({id, static_cast<float>(random() % 201) - 100});
+  const int32_t tokens_min =
+      random() % 2 == 0 ? 0 : static_cast<int32_t>(1 + random() % static_cast<uint32_t>(request.tokens_max));
+  request.sampling.biases = *make_logit_biases(wanted, request.stop_ids, tokens_min, FakeRunner::kVocab);
+}
+
 SchedulerOptions small() {
   SchedulerOptions options;
   options.blocks = 64;
@@ -112,6 +122,7 @@ TEST(Scheduler, AnswersAreThoseOfEachRequestAlone) {
         request.key = random() % 3;
         if (random() % 3 == 0) request.stop_ids = random_tokens(random, 30);
         if (random() % 3 == 0) request.sampling.repetition_penalty = 1.1f;
+        if (random() % 3 == 0) add_biases(request, random);
         if (random() % 10 == 0) request.deadline_us = simulation.now_us + static_cast<int64_t>(random() % 50);
         simulation.add(std::move(request));
       }
@@ -264,6 +275,31 @@ TEST(Scheduler, AnswersToOnePromptShareItsBlocks) {
   EXPECT_EQ(simulation.ended.size(), 5u);
   EXPECT_EQ(simulation.over, 1u);
   EXPECT_LE(simulation.tokens, 42 + 4 + 5 * 9);
+}
+
+// steps.ahead: what is banned follows from counts.
+TEST(Scheduler, AnswersDoNotEndBeforeTheirLeastTokens) {
+  std::mt19937 random(std::random_device{}());
+  for (int round = 0; round < 20; ++round) {
+    Simulation simulation(small());
+    Request request = simple(random, 5, 40);
+    // Whatever is drawn would end the answer, but for three tokens.
+    for (int32_t id = 3; id < FakeRunner::kVocab; ++id) request.stop_ids.push_back(id);
+    const int32_t least = static_cast<int32_t>(random() % 40);
+    request.sampling.biases =
+        *make_logit_biases(std::vector<TokenBias>{{1, -100}}, request.stop_ids, least, FakeRunner::kVocab);
+    simulation.add(request);
+    int32_t ahead = 0;
+    while (!simulation.scheduler.idle()) {
+      simulation.step(32, 2);
+      ahead += simulation.underway.size() == 1 && simulation.underway.front().items[0].chained_item >= 0 ? 1 : 0;
+    }
+    const std::vector<int32_t>& answer = simulation.answers.at({1, 0});
+    ASSERT_GT(static_cast<int32_t>(answer.size()), least);
+    for (int32_t i = 0; i < least; ++i)
+      EXPECT_TRUE(answer[static_cast<size_t>(i)] == 0 || answer[static_cast<size_t>(i)] == 2);
+    EXPECT_GE(ahead, least - 1) << "a bias made the next step wait";
+  }
 }
 
 // answers.no_token

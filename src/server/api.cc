@@ -341,11 +341,12 @@ void Api::generate(const Shared& exchange, const ApiKey& caller, const Parsed& p
     }
     BOLIDE_TRY(std::vector<std::vector<int32_t>> prompts, ids_of(made, &param, &code));
     for (std::vector<int32_t>& ids : prompts) {
-      made.requests.push_back(
-          make_request(*made.model, made.wishes, std::move(ids), chat ? 0 : kCompletionTokens, random_number()));
-      made.requests.back().deadline_us = now + options_.request_us_max;
-      made.requests.back().key = caller.number;
-      made.requests.back().cache_salt = caller.salt;
+      BOLIDE_TRY(Request request, make_request(*made.model, made.wishes, std::move(ids), chat ? 0 : kCompletionTokens,
+                                               random_number(), &param));
+      request.deadline_us = now + options_.request_us_max;
+      request.key = caller.number;
+      request.cache_salt = caller.salt;
+      made.requests.push_back(std::move(request));
     }
     made.record = std::make_shared<RequestRecord>(made.head.id, made.route, made.model, caller.number, now);
     log_.add(made.record);

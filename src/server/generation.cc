@@ -32,8 +32,8 @@ class Generation final : public std::enable_shared_from_this<Generation> {
     for (size_t prompt = 0; prompt < job_.requests.size(); ++prompt) {
       usage_.prompt_tokens += static_cast<int32_t>(job_.requests[prompt].prompt.size());
       for (int32_t choice = 0; choice < wishes.choices; ++choice) {
-        Answer& answer =
-            answers_.emplace_back(AnswerText(job_.model->tokenizer, wishes.stops, wishes.logprobs), job_.tools);
+        Answer& answer = answers_.emplace_back(
+            AnswerText(job_.model->tokenizer, wishes.stops, wishes.logprobs, wishes.tokens_min), job_.tools);
         answer.content.index = static_cast<int32_t>(answers_.size()) - 1;
         answer.content.logprobs = wishes.logprobs;
       }

@@ -155,8 +155,8 @@ Result<std::vector<std::string>> read_stops(const Body& body, const RequestLimit
   return stops;
 }
 
-Result<std::vector<std::pair<int32_t, float>>> read_logit_bias(const Body& body, const RequestLimits& limits) {
-  std::vector<std::pair<int32_t, float>> biases;
+Result<std::vector<TokenBias>> read_logit_bias(const Body& body, const RequestLimits& limits) {
+  std::vector<TokenBias> biases;
   const Json* value = body.find("logit_bias");
   if (value == nullptr) return biases;
   if (!value->is_object()) return body.wrong("logit_bias", "must be an object of token ids and numbers");
@@ -170,7 +170,7 @@ Result<std::vector<std::pair<int32_t, float>>> read_logit_bias(const Body& body,
       return body.wrong("logit_bias", "its keys must be token ids");
     const double bias = item.value().is_number() ? item.value().get<double>() : NAN;
     if (!(bias >= -100 && bias <= 100)) return body.wrong("logit_bias", "its values must be from -100 to 100");
-    biases.emplace_back(static_cast<int32_t>(id), static_cast<float>(bias));
+    biases.push_back({static_cast<int32_t>(id), static_cast<float>(bias)});
   }
   return biases;
 }

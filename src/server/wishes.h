@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "app/sampling.h"
@@ -38,7 +37,7 @@ struct Wishes {
   bool ignore_eos = false;
   bool logprobs = false;
   int32_t top_logprobs = 0;
-  std::vector<std::pair<int32_t, float>> logit_bias;
+  std::vector<TokenBias> logit_bias;
   int32_t priority = 0;
   bool stream = false, include_usage = false;
 };

@@ -3,6 +3,7 @@
 // depends on was where it should be, rotated as the sequence's length wants it (longrope).
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <functional>
 
@@ -57,7 +58,8 @@ class FakeRunner final : public ModelRunner {
       const bool long_rope = is_long(limits, static_cast<int32_t>(all.size()));
       uint64_t prefix = 0;
       for (const int32_t token : all) prefix = extend(prefix, token, long_rope);
-      tokens.push_back(draw(prefix, static_cast<uint64_t>(choice)));
+      tokens.push_back(draw(prefix, static_cast<uint64_t>(choice), request.sampling.biases.get(),
+                            static_cast<int32_t>(tokens.size())));
       if (std::find(request.stop_ids.begin(), request.stop_ids.end(), tokens.back()) != request.stop_ids.end()) break;
       all.push_back(tokens.back());
     }
@@ -76,8 +78,18 @@ class FakeRunner final : public ModelRunner {
     x ^= x >> 29;
     return x * 0xbf58476d1ce4e5b9;
   }
-  static int32_t draw(uint64_t prefix, uint64_t choice) {
-    return static_cast<int32_t>((extend(prefix, 7, false) ^ choice) % kVocab);
+  // With biases: the token whose score is largest, from 0 to 10 by hash and with its bias.
+  static int32_t draw(uint64_t prefix, uint64_t choice, const LogitBiases* biases, int32_t drawn) {
+    const int32_t count = biases == nullptr ? 0 : biases->count_at(drawn);
+    if (count == 0) return static_cast<int32_t>((extend(prefix, 7, false) ^ choice) % kVocab);
+    std::vector<float> scores(kVocab);
+    for (int32_t id = 0; id < kVocab; ++id)
+      scores[static_cast<size_t>(id)] =
+          static_cast<float>((extend(prefix, id, false) ^ choice * 0x9e3779b97f4a7c15) % 10000) / 1000.f;
+    for (int32_t i = 0; i < count; ++i)
+      scores[static_cast<size_t>(biases->pairs[static_cast<size_t>(i)].id)] +=
+          biases->pairs[static_cast<size_t>(i)].bias;
+    return static_cast<int32_t>(std::max_element(scores.begin(), scores.end()) - scores.begin());
   }
   static bool is_long(const SchedulerOptions& limits, int32_t length) {
     return limits.rope_switch > 0 && length > limits.rope_switch;
@@ -94,7 +106,7 @@ class FakeRunner final : public ModelRunner {
       prefix = at(s, position) = extend(prefix, token, is_long(limits_, item.length));
     }
     if (script) return script(*item.answer->request, item.length - s.prompt_count);
-    return draw(prefix, s.request);
+    return draw(prefix, s.request, s.sampling.biases.get(), item.length - s.prompt_count);
   }
   uint64_t& at(const Sequence& s, int32_t position) {
     return slot(s.blocks.at(static_cast<size_t>(position / limits_.block_tokens)), position % limits_.block_tokens);

@@ -1,0 +1,88 @@
+// Fields that change what is drawn: logit_bias, min_tokens. The scripted model draws the largest of random scores from
+// 0 to 10, with their biases.
+#include <gtest/gtest.h>
+
+#include "server/testing/api_answers.h"
+#include "server/testing/fake_server.h"
+
+namespace bolide::server {
+namespace {
+
+using namespace test;
+
+struct Said {
+  std::string text, reason;
+  int32_t tokens;
+  bool operator==(const Said&) const = default;
+};
+
+// As a whole and as a stream.
+Said ask(FakeServer& server, Json body) {
+  body["prompt"] = {1, 2, 3};
+  const Json whole = json_of(test::post(server.port(), kText, body.dump()));
+  if (!whole.contains("choices")) return {whole.dump(), "", 0};
+  const Json& choice = whole["choices"][0];
+  body["stream"] = true;
+  const Streamed streamed = put_together(events_of(test::post(server.port(), kText, body.dump())), false);
+  const auto text = streamed.text.find(0);
+  EXPECT_EQ(text == streamed.text.end() ? "" : text->second, choice["text"]);
+  EXPECT_EQ(streamed.reason.at(0), choice["finish_reason"]);
+  return {choice["text"], choice["finish_reason"], whole["usage"]["completion_tokens"]};
+}
+
+TEST(Api, LogitBiasForcesAndBans) {
+  FakeServer server;
+  EXPECT_EQ(ask(server, {{"max_tokens", 5}, {"logit_bias", {{"65", 100}}}}), (Said{"AAAAA", "length", 5}));
+  const Said both = ask(server, {{"max_tokens", 40}, {"logit_bias", {{"65", 50}, {"66", 50}, {"67", 100.0}}}});
+  EXPECT_EQ(both.text, std::string(40, 'C'));
+  const Said two = ask(server, {{"max_tokens", 40}, {"logit_bias", {{"65", 50}, {"66", 50}, {"67", -100}}}});
+  EXPECT_EQ(two.text.find_first_not_of("AB"), std::string::npos) << two.text;
+  EXPECT_NE(two.text.find('A'), std::string::npos);
+  EXPECT_NE(two.text.find('B'), std::string::npos);
+  Json all;
+  for (int id = 0; id < FakeRunner::kVocab; ++id)
+    if (id != 'Z') all[std::to_string(id)] = -100;
+  EXPECT_EQ(ask(server, {{"max_tokens", 3}, {"logit_bias", all}}).text, "ZZZ");
+}
+
+TEST(Api, AnswersHaveTheirLeastTokens) {
+  FakeServer server({.stop_ids = {'A'}});
+  const Json bias = {{"65", 100}, {"66", 50}};
+  EXPECT_EQ(ask(server, {{"logit_bias", bias}}), (Said{"", "stop", 1}));
+  EXPECT_EQ(ask(server, {{"logit_bias", bias}, {"min_tokens", 3}}), (Said{"BBB", "stop", 4}));
+  EXPECT_EQ(ask(server, {{"logit_bias", bias}, {"min_tokens", 16}}), (Said{std::string(16, 'B'), "length", 16}));
+  EXPECT_EQ(ask(server, {{"logit_bias", {{"66", 100}, {"67", 50}}}, {"min_tokens", 2}, {"stop_token_ids", {66}}}),
+            (Said{"CC", "stop", 3}));
+  EXPECT_EQ(ask(server, {{"logit_bias", bias}, {"min_tokens", 3}, {"ignore_eos", true}}).text, std::string(16, 'A'))
+      << "what does not end an answer is not banned";
+  EXPECT_EQ(ask(server, {{"logit_bias", {{"67", 100}}}, {"min_tokens", 3}, {"stop", "CC"}}), (Said{"CCC", "stop", 5}));
+}
+
+TEST(Api, BiasesThatCannotBeMeantAreRefused) {
+  FakeServer server({.stop_ids = {'A'}});
+  const auto expect_refusal = [&](const std::string& fields, const std::string& param, const std::string& what) {
+    const Answer answer = test::post(server.port(), kText, R"({"prompt":[1],)" + fields + "}");
+    EXPECT_EQ(answer.status, 400) << fields;
+    const Json error = json_of(answer)["error"];
+    EXPECT_EQ(error["param"], param) << fields;
+    EXPECT_NE(error["message"].get<std::string>().find(what), std::string::npos) << error;
+  };
+  expect_refusal(R"("logit_bias":{"1000":1})", "logit_bias", "vocabulary of 1000");
+  expect_refusal(R"("logit_bias":{"5":1,"05":2})", "logit_bias", "twice");
+  expect_refusal(R"("logit_bias":{"5":101})", "logit_bias", "from -100 to 100");
+  expect_refusal(R"("logit_bias":{"x":1})", "logit_bias", "token ids");
+  expect_refusal(R"("min_tokens":17)", "min_tokens", "16");
+  expect_refusal(R"("min_tokens":5,"max_tokens":4)", "min_tokens", "4");
+  expect_refusal(R"("min_tokens":300,"max_tokens":400)", "min_tokens", "255");
+  Json all;
+  for (int id = 0; id < FakeRunner::kVocab; ++id)
+    if (id != 'A') all[std::to_string(id)] = -100;
+  expect_refusal(R"("min_tokens":1,"logit_bias":)" + all.dump(), "min_tokens", "end the answer");
+  all["65"] = -100;
+  expect_refusal(R"("logit_bias":)" + all.dump(), "logit_bias", "every token");
+  for (int id = 1000; id < 1025; ++id) all[std::to_string(id)] = -100;
+  expect_refusal(R"("logit_bias":)" + all.dump(), "logit_bias", "at most 1024");
+}
+
+}  // namespace
+}  // namespace bolide::server
