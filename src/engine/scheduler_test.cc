@@ -36,7 +36,7 @@ struct Simulation {
     }
     if (underway.size() >= depth || (!any && !underway.empty())) {
       const StepResult result = *device.wait();
-      scheduler.commit(underway.front(), result.ids, result.logprobs, &progress);
+      scheduler.commit(underway.front(), result.ids, result.logprobs, &progress, result.tops, result.scored);
       underway.pop_front();
       scheduler.check_integrity();
     }
@@ -44,7 +44,12 @@ struct Simulation {
     for (const Progress& p : progress) see(p);
   }
   void see(const Progress& p) {
+    for (const ScoredToken& token : p.prompt) {
+      EXPECT_EQ(p.choice, 0);
+      scores[p.request].push_back(token);
+    }
     std::vector<int32_t>& answer = answers[{p.request, p.choice}];
+    if (p.token >= 0 && answer.empty()) expect_scores(*requests.at(p.request));
     if (p.token >= 0) answer.push_back(p.token);
     if (p.ended == Ended::kNot) return;
     EXPECT_TRUE(ended.emplace(std::pair(p.request, p.choice), p.ended).second) << "an answer ended twice";
@@ -53,11 +58,24 @@ struct Simulation {
     EXPECT_EQ(answer, FakeRunner::answer(scheduler.options(), *requests.at(p.request), p.choice));
   }
 
+  // With an answer's first token all that was wanted of the prompt is there.
+  void expect_scores(const Request& request) {
+    const std::vector<ScoredToken>& got = scores[request.id];
+    std::vector<ScoredToken> want;
+    if (request.prompt_logprobs) want = FakeRunner::prompt_scores(scheduler.options(), request);
+    ASSERT_EQ(got.size(), want.size());
+    for (size_t i = 0; i < want.size(); ++i) {
+      ASSERT_EQ(got[i].logprob, want[i].logprob) << "token " << i + 1 << " of " << want.size() + 1;
+      ASSERT_EQ(got[i].top.size(), static_cast<size_t>(request.top_logprobs));
+    }
+  }
+
   Scheduler scheduler;
   FakeRunner device;
   RequestId ids = 0;
   std::map<RequestId, std::shared_ptr<const Request>> requests;
   std::map<std::pair<RequestId, int32_t>, std::vector<int32_t>> answers;
+  std::map<RequestId, std::vector<ScoredToken>> scores;
   std::map<std::pair<RequestId, int32_t>, Ended> ended;
   std::deque<StepBatch> underway;
   int64_t now_us = 0, tokens = 0;
@@ -102,6 +120,7 @@ TEST(Scheduler, AnswersAreThoseOfEachRequestAlone) {
     options.blocks = 128 / options.block_tokens + 1 + static_cast<int32_t>(random() % 100);
     options.sequences_max = static_cast<int32_t>(1 + random() % 12);
     options.tokens_per_step = options.sequences_max + static_cast<int32_t>(random() % 64);
+    options.rows_max = static_cast<int32_t>(random() % 40);
     options.prefix_cache = random() % 4 != 0;
     if (random() % 4 == 0) options.rope_switch = 20 + static_cast<int64_t>(random() % 60);
     if (random() % 4 == 0) options.rope_dynamic = 20 + static_cast<int64_t>(random() % 60);
@@ -123,6 +142,8 @@ TEST(Scheduler, AnswersAreThoseOfEachRequestAlone) {
         if (random() % 3 == 0) request.stop_ids = random_tokens(random, 30);
         if (random() % 3 == 0) request.sampling.repetition_penalty = 1.1f;
         if (random() % 3 == 0) add_biases(request, random);
+        request.prompt_logprobs = random() % 4 == 0;
+        request.top_logprobs = static_cast<int32_t>(random() % 3);
         if (random() % 10 == 0) request.deadline_us = simulation.now_us + static_cast<int64_t>(random() % 50);
         simulation.add(std::move(request));
       }

@@ -396,11 +396,15 @@ void Api::completions(const Shared& exchange, const ApiKey& caller) {
                }
                all.push_back(std::move(ids));
              }
-             if (parsed->echo && parsed->wishes.logprobs) {
-               *field = "echo";
-               return error(Code::kUnsupported,
-                            "echo: this server has no log-probabilities of prompts; ask for one of "
-                            "echo and logprobs");
+             size_t tokens = 0;
+             for (const std::vector<int32_t>& ids : all) tokens += ids.size();
+             const size_t each = 1 + static_cast<size_t>(parsed->wishes.top_logprobs);
+             if (parsed->wishes.prompt_logprobs && tokens > options_.limits.prompt_logprobs_max / each) {
+               *field = "logprobs";
+               return error(Code::kInvalid,
+                            fmt::format("logprobs: {} tokens of prompts with {} each, at most {} in all; ask for fewer "
+                                        "at a time",
+                                        tokens, each, options_.limits.prompt_logprobs_max));
              }
              return all;
            });

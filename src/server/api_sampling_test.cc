@@ -1,5 +1,5 @@
-// Fields that change what is drawn: logit_bias, min_tokens. The scripted model draws the largest of random scores from
-// 0 to 10, with their biases.
+// Fields that change what is drawn, logit_bias and min_tokens, and log-probabilities of prompts. The scripted model
+// draws the largest of random scores from 0 to 10, with their biases.
 #include <gtest/gtest.h>
 
 #include "server/testing/api_answers.h"
@@ -82,6 +82,79 @@ TEST(Api, BiasesThatCannotBeMeantAreRefused) {
   expect_refusal(R"("logit_bias":)" + all.dump(), "logit_bias", "every token");
   for (int id = 1000; id < 1025; ++id) all[std::to_string(id)] = -100;
   expect_refusal(R"("logit_bias":)" + all.dump(), "logit_bias", "at most 1024");
+}
+
+// A prompt's tokens come with the log-probabilities that they have after those before them, the first without.
+TEST(Api, EchoHasThePromptsLogprobs) {
+  FakeServer server;
+  for (const int32_t tokens : {0, 1, 5})
+    for (const int32_t top : {0, 2})
+      for (const std::vector<int32_t>& prompt : {std::vector<int32_t>{300, 65, 66, 0xC3, 0xA9, 67}, {65}}) {
+        Json body = {{"prompt", prompt}, {"max_tokens", tokens}, {"echo", true}, {"logprobs", top}, {"n", 2}};
+        const Json whole = json_of(test::post(server.port(), kText, body.dump()));
+        ASSERT_EQ(whole["choices"].size(), 2u) << whole;
+        EXPECT_EQ(whole["usage"]["completion_tokens"], 2 * tokens);
+        Request request;
+        request.prompt = prompt;
+        request.top_logprobs = top;
+        const auto scores = FakeRunner::prompt_scores(fake_limits(), request);
+        const std::string echo = server.model().tokenizer.decode(prompt);
+        for (int32_t n = 0; n < 2; ++n) {
+          const Json& choice = whole["choices"][static_cast<size_t>(n)];
+          EXPECT_EQ(choice["text"], echo + (tokens == 0 ? "" : server.expected(prompt, tokens, n)));
+          EXPECT_EQ(choice["finish_reason"], "length");
+          const Json& lists = choice["logprobs"];
+          ASSERT_EQ(lists["tokens"].size(), prompt.size() + static_cast<size_t>(tokens));
+          ASSERT_EQ(lists["text_offset"].size(), lists["tokens"].size());
+          EXPECT_TRUE(lists["token_logprobs"][0].is_null());
+          for (size_t i = 1; i < prompt.size(); ++i)
+            EXPECT_NEAR(lists["token_logprobs"][i].get<double>(), scores[i - 1].logprob, 1e-4);
+          const bool any = top > 0 && (tokens > 0 || prompt.size() > 1);
+          EXPECT_EQ(lists["top_logprobs"].is_array(), any);
+          if (any) {
+            EXPECT_TRUE(lists["top_logprobs"][0].is_null());
+            EXPECT_EQ(lists["top_logprobs"].size(), lists["tokens"].size());
+          }
+          if (prompt.size() > 1) {
+            EXPECT_EQ(lists["tokens"][0], "<300>");
+            EXPECT_EQ(lists["text_offset"][2], 6);
+            EXPECT_EQ(lists["text_offset"][5], 8) << "characters, not bytes";
+          }
+          if (tokens > 0) {
+            EXPECT_EQ(lists["text_offset"][prompt.size()], prompt.size() > 1 ? 9 : 1);
+          }
+        }
+        body["stream"] = true;
+        const std::vector<Json> events = events_of(test::post(server.port(), kText, body.dump()));
+        for (int32_t n = 0; n < 2; ++n) {
+          Json values = Json::array(), offsets = Json::array();
+          for (const Json& event : events) {
+            const Json& choice = event["choices"][0];
+            if (choice["index"] != n || choice["logprobs"].is_null()) continue;
+            for (const Json& value : choice["logprobs"]["token_logprobs"]) values.push_back(value);
+            for (const Json& value : choice["logprobs"]["text_offset"]) offsets.push_back(value);
+          }
+          const Json& lists = whole["choices"][static_cast<size_t>(n)]["logprobs"];
+          EXPECT_EQ(values, lists["token_logprobs"]);
+          EXPECT_EQ(offsets, lists["text_offset"]);
+          EXPECT_EQ(put_together(events, false).text.at(n), whole["choices"][static_cast<size_t>(n)]["text"]);
+        }
+      }
+}
+
+TEST(Api, OnlyAnEchoNeedsNoTokens) {
+  FakeServer::Options options;
+  options.api.limits.prompt_logprobs_max = 12;
+  FakeServer server(options);
+  const auto param = [&](const char* fields) {
+    const Json json = json_of(test::post(server.port(), kText, std::string(R"({"prompt":[1,2,3],)") + fields + "}"));
+    return json.contains("error") ? json["error"]["param"].dump() : "";
+  };
+  EXPECT_EQ(param(R"("echo":true,"max_tokens":0)"), "");
+  EXPECT_EQ(param(R"("max_tokens":0)"), R"("max_tokens")");
+  EXPECT_EQ(param(R"("echo":true,"max_tokens":0,"min_tokens":1)"), R"("min_tokens")");
+  EXPECT_EQ(param(R"("echo":true,"logprobs":3)"), "");
+  EXPECT_EQ(param(R"("echo":true,"logprobs":4)"), R"("logprobs")");
 }
 
 }  // namespace

@@ -125,14 +125,15 @@ Result<Request> make_request(const ServedModel& model, const Wishes& wishes, std
   sampling.seed = wishes.seed.value_or(seed);
   request.sampling = choose_sampling(sampling, model.generation);
   const int32_t room = model.context - static_cast<int32_t>(prompt.size());
-  request.tokens_max = std::min(wishes.tokens_max.value_or(tokens_max > 0 ? tokens_max : room), room);
+  const int32_t most = std::min(wishes.tokens_max.value_or(tokens_max > 0 ? tokens_max : room), room);
+  request.tokens_max = std::max(most, 1);  // what a prompt alone draws is not shown
   request.prompt = std::move(prompt);
   if (!wishes.ignore_eos) request.stop_ids = model.stop_ids;
   request.stop_ids.insert(request.stop_ids.end(), wishes.stop_ids.begin(), wishes.stop_ids.end());
-  if (wishes.tokens_min > request.tokens_max) {
+  if (wishes.tokens_min > most) {
     *param = "min_tokens";
-    return error(Code::kInvalid, fmt::format("min_tokens: {}, but max_tokens or the context allow {}",
-                                             wishes.tokens_min, request.tokens_max));
+    return error(Code::kInvalid,
+                 fmt::format("min_tokens: {}, but max_tokens or the context allow {}", wishes.tokens_min, most));
   }
   auto biases = make_logit_biases(wishes.logit_bias, request.stop_ids, wishes.tokens_min, model.vocab);
   if (!biases) {
@@ -143,6 +144,7 @@ Result<Request> make_request(const ServedModel& model, const Wishes& wishes, std
   request.choices = wishes.choices;
   request.priority = wishes.priority;
   request.top_logprobs = wishes.top_logprobs;
+  request.prompt_logprobs = wishes.prompt_logprobs;
   return request;
 }
 

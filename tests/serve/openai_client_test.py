@@ -167,6 +167,25 @@ class Test:
         assert len(lists.tokens) == len(lists.token_logprobs) == len(lists.text_offset) == len(lists.top_logprobs) == TOKENS, lists
         assert all(value <= 0 for value in lists.token_logprobs) and lists.text_offset == sorted(lists.text_offset), lists
 
+    def step_prompt_logprobs(self):
+        fields = {"echo": True, "logprobs": 2, "temperature": 0, "prompt": "The cat sat on the mat. The cat sat"}
+        whole = self.complete(max_tokens=4, **fields).choices[0]
+        lists = whole.logprobs
+        prompt = len(lists.tokens) - 4
+        assert prompt > 1 and lists.token_logprobs[0] is None and lists.top_logprobs[0] is None, lists
+        assert all(value <= 0 for value in lists.token_logprobs[1:]), lists
+        assert len(lists.token_logprobs) == len(lists.top_logprobs) == len(lists.text_offset) == prompt + 4, lists
+        # The same tokens as a prompt: what was drawn is scored as it was drawn.
+        alone = self.complete(max_tokens=0, **{**fields, "prompt": whole.text})
+        scored = alone.choices[0]
+        assert scored.text == whole.text and scored.finish_reason == "length" and alone.usage.completion_tokens == 0, alone
+        if scored.logprobs.tokens == lists.tokens:
+            assert scored.logprobs.token_logprobs == lists.token_logprobs, (scored.logprobs, lists)
+        head = scored.logprobs.token_logprobs[1:prompt]
+        assert head == lists.token_logprobs[1:prompt], (head, lists)
+        both = self.complete(max_tokens=1, **{**fields, "prompt": [fields["prompt"], "In the end"]})
+        assert both.choices[0].logprobs.token_logprobs[:prompt] == lists.token_logprobs[:prompt], both
+
     # What is refused, and how.
 
     def step_tools(self):

@@ -28,10 +28,16 @@ class FakeRunner final : public ModelRunner {
     wanted_.emplace_back();
     for (const StepItem& item : batch.items)
       wanted_.back().push_back(item.draws ? item.answer->request->top_logprobs : 0);
+    scored_.emplace_back(batch.items.size());
     for (const BlockCopy copy : batch.copies)
       for (int32_t i = 0; i < limits_.block_tokens; ++i) slot(copy.to, i) = slot(copy.from, i);
     std::vector<int32_t> drawn;
-    for (const StepItem& item : batch.items) drawn.push_back(run(item));
+    int32_t rows = 0;
+    for (size_t i = 0; i < batch.items.size(); ++i) {
+      drawn.push_back(run(batch.items[i], scored_.back()[i]));
+      rows += batch.items[i].first + batch.items[i].tokens - batch.items[i].row_first;
+    }
+    BOLIDE_CHECK(rows <= std::max(limits_.rows_max, limits_.sequences_max), "{} rows in a step", rows);
     last_ = drawn;
     underway_.push_back(std::move(drawn));
     return {};
@@ -46,7 +52,9 @@ class FakeRunner final : public ModelRunner {
       for (int32_t n = 0; n < wanted_.front()[i]; ++n, any = true)
         tops_[i].push_back({(ids_[i] + n) % kVocab, -1.5f - static_cast<float>(n)});
     wanted_.pop_front();
-    return StepResult{ids_, logprobs_, any ? std::span(tops_) : std::span<std::vector<TokenLogprob>>()};
+    scores_ = std::move(scored_.front());
+    scored_.pop_front();
+    return StepResult{ids_, logprobs_, any ? std::span(tops_) : std::span<std::vector<TokenLogprob>>(), scores_};
   }
   void forget(AnswerState&) override { ++forgotten; }
 
@@ -64,6 +72,18 @@ class FakeRunner final : public ModelRunner {
       all.push_back(tokens.back());
     }
     return tokens;
+  }
+
+  // The log-probabilities of the request's prompt, from its second token on.
+  static std::vector<ScoredToken> prompt_scores(const SchedulerOptions& limits, const Request& request) {
+    const bool long_rope = is_long(limits, static_cast<int32_t>(request.prompt.size()));
+    std::vector<ScoredToken> scores;
+    uint64_t prefix = 0;
+    for (size_t i = 0; i + 1 < request.prompt.size(); ++i) {
+      prefix = extend(prefix, request.prompt[i], long_rope);
+      scores.push_back(score(prefix, request.prompt[i + 1], request.top_logprobs));
+    }
+    return scores;
   }
 
   std::function<Result<>(const StepBatch&)> on_submit;  // sees every step before it runs; its error is submit's
@@ -91,11 +111,16 @@ class FakeRunner final : public ModelRunner {
           biases->pairs[static_cast<size_t>(i)].bias;
     return static_cast<int32_t>(std::max_element(scores.begin(), scores.end()) - scores.begin());
   }
+  static ScoredToken score(uint64_t prefix, int32_t token, int32_t top) {
+    ScoredToken made{-static_cast<float>(extend(prefix, token, false) % 4000) / 100.f, {}};
+    for (int32_t n = 0; n < top; ++n) made.top.push_back({(token + n) % kVocab, made.logprob - static_cast<float>(n)});
+    return made;
+  }
   static bool is_long(const SchedulerOptions& limits, int32_t length) {
     return limits.rope_switch > 0 && length > limits.rope_switch;
   }
 
-  int32_t run(const StepItem& item) {
+  int32_t run(const StepItem& item, std::vector<ScoredToken>& scored) {
     const Sequence& s = item.answer->sequence;
     uint64_t prefix = item.first == 0 ? 0 : at(s, item.first - 1);
     for (int32_t position = item.first; position < item.first + item.tokens; ++position) {
@@ -104,6 +129,9 @@ class FakeRunner final : public ModelRunner {
       const int32_t token =
           chained ? last_.at(static_cast<size_t>(item.chained_item)) : s.tokens.at(static_cast<size_t>(position));
       prefix = at(s, position) = extend(prefix, token, is_long(limits_, item.length));
+      if (position >= item.row_first && position < item.row_first + item.scores)
+        scored.push_back(
+            score(prefix, s.tokens.at(static_cast<size_t>(position) + 1), item.answer->request->top_logprobs));
     }
     if (script) return script(*item.answer->request, item.length - s.prompt_count);
     return draw(prefix, s.request, s.sampling.biases.get(), item.length - s.prompt_count);
@@ -123,6 +151,8 @@ class FakeRunner final : public ModelRunner {
   std::vector<float> logprobs_;
   std::deque<std::vector<int32_t>> wanted_;  // Request::top_logprobs of each item of the steps under way
   std::vector<std::vector<TokenLogprob>> tops_;
+  std::deque<std::vector<std::vector<ScoredToken>>> scored_;  // by item, of the steps under way
+  std::vector<std::vector<ScoredToken>> scores_;
 };
 
 }  // namespace bolide
