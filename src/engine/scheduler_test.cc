@@ -110,7 +110,7 @@ SchedulerOptions small() {
   return options;
 }
 
-// answers.alone, blocks.owner
+// answers.alone, answers.prompt, blocks.owner
 TEST(Scheduler, AnswersAreThoseOfEachRequestAlone) {
   for (uint32_t seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE(seed);
