@@ -142,6 +142,35 @@ TEST(Api, EchoHasThePromptsLogprobs) {
       }
 }
 
+// A step has 64 such tokens at most: a stream gets them as they come.
+TEST(Api, ALongPromptsLogprobsAreStreamedInPieces) {
+  FakeServer server;
+  std::vector<int32_t> prompt(200);
+  for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<int32_t>('A' + i % 26);
+  Json body = {{"prompt", {prompt, {65, 66}}}, {"max_tokens", 3}, {"echo", true}, {"logprobs", 1}, {"n", 2}};
+  const Json whole = json_of(test::post(server.port(), kText, body.dump()));
+  body["stream"] = true;
+  const std::vector<Json> events = events_of(test::post(server.port(), kText, body.dump()));
+  const Streamed streamed = put_together(events, false);
+  for (int n = 0; n < 4; ++n) {
+    const Json& choice = whole["choices"][static_cast<size_t>(n)];
+    EXPECT_EQ(streamed.text.at(n), choice["text"]);
+    Json values = Json::array(), tops = Json::array();
+    size_t most = 0;
+    for (const Json& event : events) {
+      if (event["choices"][0]["index"] != n || event["choices"][0]["logprobs"].is_null()) continue;
+      const Json& lists = event["choices"][0]["logprobs"];
+      most = std::max(most, lists["tokens"].size());
+      for (const Json& value : lists["token_logprobs"]) values.push_back(value);
+      for (const Json& value : lists["top_logprobs"]) tops.push_back(value);
+    }
+    EXPECT_EQ(values, choice["logprobs"]["token_logprobs"]);
+    EXPECT_EQ(tops, choice["logprobs"]["top_logprobs"]);
+    EXPECT_EQ(values.size(), n < 2 ? 203u : 5u);
+    EXPECT_LE(most, 65u);
+  }
+}
+
 TEST(Api, OnlyAnEchoNeedsNoTokens) {
   FakeServer::Options options;
   options.api.limits.prompt_logprobs_max = 12;

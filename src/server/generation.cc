@@ -245,10 +245,22 @@ void Generation::take(const Event& event) {
 }
 
 void Generation::take_scores(size_t prompt, const std::vector<ScoredToken>& scored) {
-  for (const ScoredToken& token : scored) prompts_[prompt].add(token);
+  PromptText& text = prompts_[prompt];
+  for (const ScoredToken& token : scored) text.add(token);
+  if (!job_.wishes.stream) return;
+  // As they come: together they may be more than a client reads at once.
+  const auto choices = static_cast<size_t>(job_.wishes.choices);
+  for (size_t at = prompt * choices; at < (prompt + 1) * choices; ++at) {
+    Answer& answer = answers_[at];
+    if (answer.begun)
+      out_ += job_.format->text(answer.content.index, {{}, text.tokens}, true);
+    else
+      show(answer, {});
+  }
+  text.tokens.clear();
 }
 
-// What the answers to a prompt begin with.
+// What the answers to a prompt begin with; its tokens are those that were not streamed.
 TextPart Generation::echo_of(const AnswerContent& content) const {
   const size_t prompt = prompt_of(content);
   TextPart echo{job_.echoes[prompt], {}};

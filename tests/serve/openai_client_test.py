@@ -169,19 +169,19 @@ class Test:
 
     def step_prompt_logprobs(self):
         fields = {"echo": True, "logprobs": 2, "temperature": 0, "prompt": "The cat sat on the mat. The cat sat"}
-        whole = self.complete(max_tokens=4, **fields).choices[0]
+        whole = self.complete(max_tokens=4, logit_bias={self.token("A"): 100}, **fields).choices[0]
         lists = whole.logprobs
         prompt = len(lists.tokens) - 4
         assert prompt > 1 and lists.token_logprobs[0] is None and lists.top_logprobs[0] is None, lists
         assert all(value <= 0 for value in lists.token_logprobs[1:]), lists
         assert len(lists.token_logprobs) == len(lists.top_logprobs) == len(lists.text_offset) == prompt + 4, lists
-        # The same tokens as a prompt: what was drawn is scored as it was drawn.
+        # The same as a prompt: what was drawn is scored as it was drawn, and biases do not show.
         alone = self.complete(max_tokens=0, **{**fields, "prompt": whole.text})
         scored = alone.choices[0]
         assert scored.text == whole.text and scored.finish_reason == "length" and alone.usage.completion_tokens == 0, alone
         pairs = zip(scored.logprobs.tokens, lists.tokens)
-        same = next((i for i, (a, b) in enumerate(pairs) if a != b), prompt)  # text may be cut into other tokens
-        assert same > 1 and scored.logprobs.token_logprobs[:same] == lists.token_logprobs[:same], (scored.logprobs, lists)
+        same = next((i for i, (a, b) in enumerate(pairs) if a != b), prompt + 4)  # text may be cut into other tokens
+        assert same > prompt and scored.logprobs.token_logprobs[:same] == lists.token_logprobs[:same], (scored.logprobs, lists)
         both = self.complete(max_tokens=1, **{**fields, "prompt": [fields["prompt"], "In the end"]})
         assert both.choices[0].logprobs.token_logprobs[:prompt] == lists.token_logprobs[:prompt], both
 
