@@ -39,6 +39,9 @@ Said course(Model& model, uint32_t seed) {
     sequence.sampling.seed = seed;
     sequence.sampling.repetition_penalty = s == 1 ? 1.3f : 1;
     sequence.sampling.presence_penalty = s == 2 ? 0.7f : 0;
+    const std::vector<TokenBias> biases = {{static_cast<int32_t>(s), 8}, {40, -100}};
+    const std::vector<int32_t> ends = {3, 4, 5};
+    if (s > 1) sequence.sampling.biases = *make_logit_biases(biases, ends, static_cast<int32_t>(random() % 9), 41);
   };
   for (uint32_t s = 0; s < 4; ++s) begin(s);
   for (int round = 0; round < 40; ++round) {

@@ -97,6 +97,13 @@ std::vector<Request> requests_for(Model& model, uint32_t seed, int count) {
     request.sampling.seed = random();
     request.sampling.repetition_penalty = i % 3 == 2 ? 1.3f : 1;
     if (i % 4 == 3) request.stop_ids = random_tokens(model, 20, seed + 500 + static_cast<uint32_t>(i));
+    if (i % 3 == 1) {
+      std::vector<TokenBias> biases;
+      for (int32_t id = static_cast<int32_t>(random() % 9); id < model.runner->vocab(); id += 9)
+        biases.push_back({id, static_cast<float>(random() % 201) - 100});
+      request.sampling.biases =
+          *make_logit_biases(biases, request.stop_ids, static_cast<int32_t>(random() % 20), model.runner->vocab());
+    }
     requests.push_back(std::move(request));
   }
   return requests;

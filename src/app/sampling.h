@@ -22,6 +22,7 @@ struct SamplingFlags {
   double frequency_penalty = 0;
   int64_t seed = 0;
   int32_t max_tokens = 0;
+  int32_t min_tokens = 0;
 };
 
 inline constexpr Option<SamplingFlags> kSamplingOptions[] = {
@@ -52,6 +53,10 @@ inline constexpr Option<SamplingFlags> kSamplingOptions[] = {
      &SamplingFlags::max_tokens,
      {.unit = "tokens", .min = 0},
      "length of the answer at most; 0: until the context is full"},
+    {"min_tokens",
+     &SamplingFlags::min_tokens,
+     {.unit = "tokens", .min = 0},
+     "the model does not end the answer, nor does --stop, before it has so many tokens"},
 };
 
 struct SamplingWishes {

@@ -62,6 +62,9 @@ Result<ServedModelOptions> to_served_options(const EngineFlags& flags, uint64_t 
   BOLIDE_TRY(options.model, to_model_options(flags.model));
   const bool gpu = options.model.device != DeviceKind::kCpu;
   options.model.sequences = flags.max_sequences > 0 ? flags.max_sequences : gpu ? 256 : 32;
+  // Prompts whose log-probabilities are wanted are computed by so many tokens a step, if little else runs.
+  constexpr int32_t kRowsMin = 64;
+  options.model.rows_max = std::max(options.model.sequences, kRowsMin);
   options.model.tokens_per_step = flags.tokens_per_step;
   options.model.cache_tokens = flags.cache_tokens;
   options.model.cache_contexts = kCacheContexts;

@@ -76,6 +76,14 @@ TEST(Program, RefusesEmptyNamesAndTexts) {
   expect_refused({"run", "m", "-p", "hi", "--template", ""}, "is empty");
 }
 
+TEST(Program, RefusesBiasesThatAreNone) {
+  for (const char* bias : {"5", "=1", "x=1", "-1=1", "5=", "5=101", "5=-100.5", "5=nan", "5=1x", "99999999999=1"})
+    expect_refused({"run", "m", "-p", "hi", "--logit-bias", bias}, "expected ID=VALUE");
+  expect_refused({"run", "/no/such/model", "-p", "hi", "--logit-bias", "5=-100", "--logit-bias", "6=2.5"},
+                 "/no/such/model");
+  expect_refused({"run", "m", "-p", "hi", "--max-tokens", "3", "--min-tokens", "4"}, "more than --max-tokens 3");
+}
+
 TEST(Program, SaysHowLargeANumberMayBe) {
   expect_refused({"run", "m", "--seed", "18446744073709551615"}, "give an integer, 0 to 9223372036854775807");
   expect_refused({"run", "m", "--max-tokens", "2147483648"}, "give an integer, 0 to 2147483647");

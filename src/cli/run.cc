@@ -37,7 +37,7 @@ struct RunFlags {
   ModelConfigFlags model;
   SamplingFlags sampling;
   std::string path, prompt, system, template_file;
-  std::vector<std::string> stop, template_args;
+  std::vector<std::string> stop, template_args, logit_biases;
   std::vector<std::string> inputs;  // of an ONNX model
   std::vector<std::string> ranges, buckets;
   std::string output;
@@ -174,12 +174,16 @@ void print_json(const Model& model, const GenerateResult& result) {
   std::cout << out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << std::endl;
 }
 
-GenerateRequest make_request(const Command& app, const RunFlags& flags, const Model& model) {
+Result<GenerateRequest> make_request(const Command& app, const RunFlags& flags, const Model& model) {
   GenerateRequest request;
   request.sampling = choose_sampling(app, flags.sampling, model.generation);
   request.tokens_max = flags.sampling.max_tokens > 0 ? flags.sampling.max_tokens : -1;
   request.stop_ids = model.stop_ids;
   request.stop = flags.stop;
+  request.tokens_min = flags.sampling.min_tokens;
+  BOLIDE_TRY(const std::vector<TokenBias> biases, parse_logit_biases(flags.logit_biases));
+  BOLIDE_TRY(request.sampling.biases,
+             make_logit_biases(biases, request.stop_ids, request.tokens_min, model.runner->vocab()));
   request.cancel = &g_stop;
   return request;
 }
@@ -199,7 +203,7 @@ Result<std::vector<int32_t>> encode_question(const ModelOutline& outline, const 
 }
 
 Result<> answer_once(const Command& app, const RunFlags& flags, Model& model, std::vector<int32_t> prompt) {
-  GenerateRequest request = make_request(app, flags, model);
+  BOLIDE_TRY(GenerateRequest request, make_request(app, flags, model));
   request.prompt = std::move(prompt);
   Generator generator(*model.runner, model.tokenizer);
   PromptProgress progress;
@@ -266,7 +270,7 @@ Result<> converse(const Command& app, const RunFlags& flags, Model& model, Conve
     if (is_blank(*message)) continue;
     nlohmann::ordered_json before = conversation.messages();
     conversation.add("user", *message);
-    GenerateRequest request = make_request(app, flags, model);
+    BOLIDE_TRY(GenerateRequest request, make_request(app, flags, model));
     request.request = turn;
     g_answering = true;
     const auto result = answer(model, generator, conversation, request, flags);
@@ -299,6 +303,10 @@ Result<> check_combination(const Command& app, const RunFlags& flags) {
                    fmt::format("--raw and {} contradict each other: --raw uses no chat template", flag));
   for (const std::string& stop : flags.stop)
     if (stop.empty()) return error(Code::kInvalid, "--stop: an empty stop text is not allowed");
+  if (const SamplingFlags& s = flags.sampling; s.max_tokens > 0 && s.min_tokens > s.max_tokens)
+    return error(Code::kInvalid,
+                 fmt::format("--min-tokens {} is more than --max-tokens {}", s.min_tokens, s.max_tokens));
+  BOLIDE_TRY(parse_logit_biases(flags.logit_biases));
   return {};
 }
 
@@ -380,6 +388,10 @@ void add_run(const Command& app, Outcome& outcome) {
       .take_last();
   command.add_option("--template-arg", flags->template_args, "KEY=VALUE for the template (may be repeated)").repeated();
   command.add_option("--stop", flags->stop, "end the answer before this text (may be repeated)").repeated();
+  command
+      .add_option("--logit-bias", flags->logit_biases,
+                  "ID=VALUE: added to the score of this token; 100 all but forces it, -100 bans it (may be repeated)")
+      .repeated();
   command.add_flag("--json", flags->json, "one JSON object on standard output");
   command
       .add_option(

@@ -2,8 +2,20 @@
 
 namespace bolide {
 
-AnswerText::AnswerText(Tokenizer tokenizer, std::vector<std::string> stops, bool with_tokens)
-    : tokenizer_(tokenizer), detokenizer_(std::move(tokenizer)), filter_(std::move(stops)), with_tokens_(with_tokens) {}
+size_t characters_of(std::string_view text) {
+  size_t characters = 0;
+  for (const char c : text) characters += (static_cast<unsigned char>(c) & 0xC0) != 0x80 ? 1 : 0;
+  return characters;
+}
+
+AnswerText::AnswerText(Tokenizer tokenizer, std::vector<std::string> stops, bool with_tokens, int32_t tokens_min,
+                       size_t offset)
+    : tokenizer_(tokenizer),
+      detokenizer_(std::move(tokenizer)),
+      filter_(std::move(stops)),
+      with_tokens_(with_tokens),
+      unstoppable_(tokens_min),
+      characters_(offset) {}
 
 TextPart AnswerText::push(int32_t id, float logprob, std::span<const TokenLogprob> top) {
   if (stopped()) return {};
@@ -13,9 +25,13 @@ TextPart AnswerText::push(int32_t id, float logprob, std::span<const TokenLogpro
     TextPart::Token token{id, logprob, tokenizer_.token_bytes(id), {}, characters_};
     for (const TokenLogprob& t : top) token.top.push_back({tokenizer_.token_bytes(t.id), t.logprob});
     held_.push_back({std::move(token), begin, begin + text.size()});
-    for (const char c : text) characters_ += (static_cast<unsigned char>(c) & 0xC0) != 0x80 ? 1 : 0;
+    characters_ += characters_of(text);
   }
   certain_ += text.size();
+  if (unstoppable_ > 0) {
+    --unstoppable_;
+    return part(std::move(text));
+  }
   return part(filter_.push(text));
 }
 

@@ -8,12 +8,16 @@
 #include <deque>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/generator.h"
 #include "text/detokenizer.h"
 
 namespace bolide {
+
+// Of valid UTF-8.
+size_t characters_of(std::string_view text);
 
 struct TextPart {
   struct Alternative {
@@ -22,7 +26,7 @@ struct TextPart {
   };
   struct Token {
     int32_t id = 0;
-    float logprob = 0;
+    float logprob = 0;             // NaN: it has none
     std::string bytes;             // what the token stands for: several tokens may make one character
     std::vector<Alternative> top;  // the likeliest in its place, likeliest first, if they were asked for
     size_t offset = 0;             // where its text begins, in characters of the answer
@@ -33,8 +37,10 @@ struct TextPart {
 
 class AnswerText {
  public:
-  // `with_tokens`: parts name their tokens, which costs a copy of each.
-  AnswerText(Tokenizer tokenizer, std::vector<std::string> stops, bool with_tokens);
+  // `with_tokens`: parts name their tokens, which costs a copy of each. Stop strings are looked for in what follows the
+  // first `tokens_min` tokens. `offset`: characters in front of the answer, of what counts as its text.
+  AnswerText(Tokenizer tokenizer, std::vector<std::string> stops, bool with_tokens, int32_t tokens_min = 0,
+             size_t offset = 0);
 
   // What may be shown after this token, often nothing. After a stop string nothing more comes.
   TextPart push(int32_t id, float logprob, std::span<const TokenLogprob> top = {});
@@ -55,9 +61,10 @@ class AnswerText {
   Detokenizer detokenizer_;
   StopFilter filter_;
   bool with_tokens_;
+  int32_t unstoppable_;  // tokens still to come in which no stop string is looked for
   std::deque<Held> held_;
   size_t certain_ = 0, shown_ = 0;  // bytes of text: that left the detokeniser, that left the filter
-  size_t characters_ = 0;           // of the first
+  size_t characters_;               // of the first, and in front of it
 };
 
 }  // namespace bolide

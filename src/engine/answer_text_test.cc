@@ -75,6 +75,26 @@ TEST(AnswerText, TextEndsBeforeStopStringsAndTokensComeWithTheirText) {
   EXPECT_GT(stopped, 500);
 }
 
+TEST(AnswerText, StopStringsCountAfterTheLeastTokens) {
+  for (size_t least = 0; least <= 6; ++least) {
+    AnswerText answer(small_tokenizer(), {"c", "ab"}, true, static_cast<int32_t>(least));
+    const std::vector<int32_t> ids = {3, 2, 0, 1, 2, 5};  // ab c a b c bca
+    std::string text;
+    size_t pushed = 0, tokens = 0;
+    const auto show = [&](const TextPart& part) {
+      text += part.text;
+      tokens += part.tokens.size();
+    };
+    while (pushed < ids.size() && !answer.stopped()) show(answer.push(ids[pushed++], 0));
+    show(answer.finish());
+    // The first that begins behind the least tokens ends it.
+    const std::vector<std::string> texts = {"", "ab", "abc", "abcab", "abcab", "abcabcb", "abcabcbca"};
+    EXPECT_EQ(text, texts[least]) << least;
+    EXPECT_EQ(answer.stopped(), least < 6);
+    EXPECT_GE(tokens, least);
+  }
+}
+
 TEST(AnswerText, WithoutTokensThereIsTextAlone) {
   AnswerText answer(small_tokenizer(), {"c"}, false);
   EXPECT_EQ(answer.push(3, 0).text, "ab");

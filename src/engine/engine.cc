@@ -228,7 +228,7 @@ Result<> Engine::commit_oldest() {
   const int64_t now = now_us();
   const int64_t began = std::max(completed_us_, oldest.started_us);
   timelines_.step(oldest.batch, began, now);
-  scheduler_.commit(oldest.batch, result.ids, result.logprobs, &progress_, result.tops);
+  scheduler_.commit(oldest.batch, result.ids, result.logprobs, &progress_, result.tops, result.scored);
   const int64_t took = now - began;
   completed_us_ = now;
   step_time_.learn(oldest.batch.tokens, oldest.batch.context, static_cast<double>(took));

@@ -159,7 +159,8 @@ Result<GenerateResult> Generator::generate(const GenerateRequest& request,
     }
     result.tokens.push_back(id);
     result.logprobs.push_back(logprob);
-    show(filter.push(detokenizer.push(id)));
+    std::string text = detokenizer.push(id);
+    show(result.timings.generated_tokens <= request.tokens_min ? std::move(text) : filter.push(text));
     if (filter.stopped() || (request.cancel != nullptr && request.cancel->load())) {
       result.finish = filter.stopped() ? FinishReason::kStop : FinishReason::kCancelled;
       BOLIDE_TRY(drop(ahead));

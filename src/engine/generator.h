@@ -19,6 +19,7 @@ struct GenerateRequest {
   std::vector<int32_t> prompt;  // ids; at least one
   SamplingParams sampling;
   int32_t tokens_max = -1;        // -1: until the context is full
+  int32_t tokens_min = 0;         // no `stop` is looked for in their text; sampling.biases keeps stop_ids away
   std::vector<int32_t> stop_ids;  // end-of-text ids
   std::vector<std::string> stop;  // strings; the text ends before the first
   uint64_t request = 0;

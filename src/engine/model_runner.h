@@ -13,7 +13,8 @@ struct StepResult {
   // One per item of the step; valid until the next wait. An id below 0: no token can be drawn.
   std::span<const int32_t> ids;
   std::span<const float> logprobs;
-  std::span<std::vector<TokenLogprob>> tops;  // Request::top_logprobs; none if no item's request wants any
+  std::span<std::vector<TokenLogprob>> tops;   // Request::top_logprobs; none if no item's request wants any
+  std::span<std::vector<ScoredToken>> scored;  // StepItem::scores of them; none if no item wants any
 };
 
 class ModelRunner {

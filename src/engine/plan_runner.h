@@ -21,13 +21,22 @@ class PlanRunner final : public ModelRunner {
   Runner& runner() { return *runner_; }
 
  private:
+  struct ItemRows {
+    int32_t count, scores;
+  };
   struct Underway {
     Runner::Ticket ticket;
-    size_t items;
+    std::vector<ItemRows> items;
   };
+  void collect(const Underway& step);
 
   std::unique_ptr<Runner> runner_;
   std::vector<Underway> underway_;  // at most two
+  // Of the step waited for last, one per item.
+  std::vector<int32_t> ids_;
+  std::vector<float> logprobs_;
+  std::vector<std::vector<TokenLogprob>> tops_;
+  std::vector<std::vector<ScoredToken>> scored_;
 };
 
 }  // namespace bolide

@@ -20,6 +20,7 @@ struct Request {
   std::vector<int32_t> stop_ids;      // ends an answer, which does not contain it
   int32_t choices = 1;                // answers to the same prompt
   int32_t top_logprobs = 0;           // likeliest tokens that are wanted with each token
+  bool prompt_logprobs = false;       // those of the prompt's tokens are wanted, from the second on
   int32_t priority = 0;               // lower goes first
   int64_t deadline_us = kNoDeadline;  // on the clock of Scheduler::schedule
   uint32_t key = 0;                   // who asks: those who wait get equal shares

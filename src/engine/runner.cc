@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "engine/top_logprobs.h"
 #include "tensor/block_codec.h"
@@ -143,6 +144,7 @@ Result<> Runner::make_buffers(Device& device) {
   BOLIDE_TRY(BatchBlock block, BatchBlock::make(device, room, options_.deferred));
   block_ = std::make_unique<BatchBlock>(std::move(block));
   history_ = std::make_unique<TokenHistory>(device, options_.sequences, options_.context);
+  biases_ = std::make_unique<BiasStore>(device, options_.sequences);
   if (!options_.deferred) return {};
   for (Results& results : results_) {
     BOLIDE_TRY(results.memory,
@@ -192,7 +194,14 @@ Result<SamplingRow> Runner::sampling_of(Sequence& sequence, int32_t position) {
                   sequence.tokens.data(),
                   position + 1,
                   std::min(position + 1, sequence.prompt_count)};
+  if (p.biases != nullptr) {
+    row.biases = p.biases->pairs.data();
+    row.bias_count = p.biases->count_at(position + 1 - sequence.prompt_count);
+  }
   if (!options_.deferred) return row;
+  if (row.bias_count > 0) {
+    BOLIDE_TRY(row.biases, biases_->find(p.biases, *stream_));
+  }
   if (row.needs_history()) {
     BOLIDE_TRY(row.history, history_->update(sequence, position + 1, *stream_));
   } else {
@@ -219,10 +228,10 @@ Result<> Runner::fill(std::span<const Part> parts, const SymbolValues& sizes, co
       arrays.ids[token] = sequence.tokens[static_cast<size_t>(position)];
       arrays.positions[token] = position;
       arrays.slots[token] = int64_t{sequence.blocks[static_cast<size_t>(position / P)]} * P + position % P;
-      if (!part.all_logits && position + 1 < end) continue;
+      if (position < part.row_first) continue;
       arrays.rows[row] = token;
       arrays.sampling[row] = {};
-      if (part.draws) {
+      if (part.draws && position >= part.row_first + part.scores) {
         BOLIDE_TRY(arrays.sampling[row], sampling_of(sequence, position));
       }
       ++row;
@@ -290,7 +299,7 @@ Result<Runner::Ticket> Runner::start(std::span<const Part> parts, const StepObse
   SymbolValues sizes{{0, static_cast<int64_t>(parts.size()), 0}};
   for (const Part& part : parts) {
     sizes[Symbol::kTokens] += part.tokens;
-    sizes[Symbol::kRows] += part.all_logits ? part.tokens : 1;
+    sizes[Symbol::kRows] += part.rows();
   }
   BOLIDE_CHECK(!parts.empty() && static_cast<int64_t>(parts.size()) <= options_.sequences &&
                    sizes[Symbol::kTokens] <= options_.tokens_per_step,
@@ -301,6 +310,7 @@ Result<Runner::Ticket> Runner::start(std::span<const Part> parts, const StepObse
   BOLIDE_TRY(const Plan* plan, plans_->select(run_sizes));
   BOLIDE_TRY(const BatchBlock::Arrays arrays, block_->begin(run_sizes));
   history_->begin_step();
+  biases_->begin_step();
   BOLIDE_TRY(fill(parts, sizes, arrays));
   if (replayed) pad(arrays, sizes, run_sizes, batch_.block_table_stride);
   BOLIDE_TRY(block_->send(*stream_, batch_));
@@ -328,7 +338,8 @@ Result<Runner::Ticket> Runner::submit(std::span<const Work> work, bool chained, 
   for (const Work& w : work) {
     Sequence& s = *w.sequence;
     const auto row = static_cast<int32_t>(parts.size());
-    parts.push_back({&s, s.computed, w.tokens, s.size(), w.all_logits, true, chained ? row : -1});
+    const int32_t row_first = w.all_logits ? s.computed : s.computed + w.tokens - 1;
+    parts.push_back({&s, s.computed, w.tokens, s.size(), row_first, true, chained ? row : -1});
   }
   BOLIDE_TRY(const Ticket ticket, start(parts, observer, cancel));
   for (const Work& w : work) {
@@ -341,9 +352,16 @@ Result<Runner::Ticket> Runner::submit(std::span<const Work> work, bool chained, 
 Result<Runner::Ticket> Runner::submit(const StepBatch& batch) {
   BOLIDE_TRY(copy_blocks(batch.copies));
   std::vector<Part> parts;
-  for (const StepItem& item : batch.items)
-    parts.push_back({&item.answer->sequence, item.first, item.tokens, item.length, false, item.draws, item.chained_item,
-                     item.draws ? item.answer->request->top_logprobs : 0});
+  for (const StepItem& item : batch.items) {
+    BOLIDE_CHECK(item.chained_item < static_cast<int32_t>(item_rows_.size()), "item {} of a step of {}",
+                 item.chained_item, item_rows_.size());
+    const int32_t chained_row = item.chained_item < 0 ? -1 : item_rows_[static_cast<size_t>(item.chained_item)];
+    parts.push_back({&item.answer->sequence, item.first, item.tokens, item.length, item.row_first, item.draws,
+                     chained_row, item.answer->request->top_logprobs, item.scores});
+  }
+  item_rows_.clear();
+  int32_t rows = 0;
+  for (const Part& part : parts) item_rows_.push_back((rows += part.rows()) - 1);
   return start(parts, nullptr, nullptr);
 }
 
@@ -377,14 +395,16 @@ Result<> Runner::wait_for_rows(Ticket ticket) {
   return {};
 }
 
-// Notes which rows' likeliest tokens are wanted, and sends their logits on their way to the host.
+// Notes of which rows likeliest tokens or others are wanted, and sends their logits on their way to the host.
 Result<> Runner::fetch_tops(std::span<const Part> parts) {
   Tops& tops = tops_underway_[submitted_ % 2];
   tops.rows.clear();
-  int64_t row = -1;
+  int64_t row = 0;
   for (const Part& part : parts) {
-    row += part.all_logits ? part.tokens : 1;
-    if (part.top > 0) tops.rows.push_back({row, part.top});
+    for (int32_t i = 0; i < part.scores; ++i)
+      tops.rows.push_back({row + i, part.top, part.sequence->tokens[static_cast<size_t>(part.row_first + i + 1)]});
+    row += part.rows();
+    if (part.top > 0 && part.draws) tops.rows.push_back({row - 1, part.top, -1});
   }
   if (tops.rows.empty() || !options_.deferred) return {};
   const auto bytes = static_cast<size_t>(facts_.vocab) * sizeof(float);
@@ -407,14 +427,17 @@ void Runner::find_tops(Ticket ticket) {
   tops_.resize(static_cast<size_t>(waited_rows_));
   const auto vocab = static_cast<size_t>(facts_.vocab);
   for (size_t i = 0; i < tops.rows.size(); ++i) {
-    const auto [row, count] = tops.rows[i];
+    const auto [row, count, token] = tops.rows[i];
     const float* logits = options_.deferred ? reinterpret_cast<const float*>(tops.logits.data()) + i * vocab
                                             : executor_->output("logits").row<float>(row);
     const int32_t drawn = next_[row];
+    ScoredToken& made = tops_[static_cast<size_t>(row)];
+    made.logprob = NAN;
     if (drawn < 0 || drawn >= facts_.vocab) continue;
     // What was drawn has its log-probability already, from which the sum follows.
     const double log_total = double{logits[drawn]} - double{logprobs_[row]};
-    tops_[static_cast<size_t>(row)] = top_logprobs({logits, vocab}, count, log_total);
+    made.top = top_logprobs({logits, vocab}, count, log_total);
+    if (token >= 0) made.logprob = static_cast<float>(double{logits[token]} - log_total);
   }
 }
 

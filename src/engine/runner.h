@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/batch_block.h"
+#include "engine/bias_store.h"
 #include "engine/scheduler.h"
 #include "engine/token_history.h"
 #include "kv/kv_cache.h"
@@ -82,8 +83,9 @@ class Runner {
 
   const int32_t* next() const { return next_; }  // [R] of the step that was waited for last
   const float* logprobs() const { return logprobs_; }
-  // Of the rows whose requests want them; none if no row's does. Until the next wait.
-  std::span<std::vector<TokenLogprob>> tops() { return tops_; }
+  // Of the rows whose requests want them; none if no row's does. Until the next wait. Of a row in a prompt that is
+  // scored the log-probability is that of the prompt's next token, of others it is of no use.
+  std::span<ScoredToken> tops() { return tops_; }
   // [R, V] f32 of the step that was submitted last, in host memory until the next is submitted.
   Result<TensorView> logits();
   // What a step wrote, as f32 on the host: for observers of values.
@@ -122,9 +124,13 @@ class Runner {
     Sequence* sequence;
     int32_t first, tokens;
     int32_t length;            // of the sequence, for rope
-    bool all_logits, draws;    // rows for all tokens; the last row is sampled as the sequence asks for
+    int32_t row_first;         // positions from here on have rows of logits
+    bool draws;                // the last row is sampled as the sequence asks for
     int32_t chained_row = -1;  // row of the step submitted last that draws the last token's id
-    int32_t top = 0;           // Request::top_logprobs, of its last row
+    int32_t top = 0;           // Request::top_logprobs, of its last row and of those that are scored
+    int32_t scores = 0;        // StepItem::scores
+
+    int32_t rows() const { return first + tokens - row_first; }
   };
   Result<Ticket> start(std::span<const Part> parts, const StepObserver* observer, const std::atomic<bool>* cancel);
   Result<> fill(std::span<const Part> parts, const SymbolValues& sizes, const BatchBlock::Arrays& arrays);
@@ -141,6 +147,7 @@ class Runner {
   RunnerOptions options_;
   std::unique_ptr<KvCache> cache_;
   std::unique_ptr<TokenHistory> history_;
+  std::unique_ptr<BiasStore> biases_;
   std::vector<KvLayer> layers_;
   std::unique_ptr<BatchBlock> block_;
   BatchInputs batch_;
@@ -158,13 +165,15 @@ class Runner {
   struct TopRow {
     int64_t row;
     int32_t count;
+    int32_t token;  // whose log-probability is wanted; -1: that of the one that is drawn, which is known
   };
   struct Tops {
     std::vector<TopRow> rows;
     Buffer logits;  // [rows, V] f32
   };
   std::array<Tops, 2> tops_underway_;
-  std::vector<std::vector<TokenLogprob>> tops_;
+  std::vector<ScoredToken> tops_;
+  std::vector<int32_t> item_rows_;  // the last row of each item of the step submitted last
   Buffer logits_;
   bool logits_fetched_ = false;
   Ticket submitted_ = 0, waited_ = 0;

@@ -16,6 +16,9 @@ bool contains(std::span<const int32_t> ids, int32_t id) { return std::find(ids.b
 // A token that is drawn costs about twice one that is read (Sheng et al. 2024, arXiv:2401.00588).
 constexpr int64_t kDrawnCosts = 2;
 
+// Rows of logits that a step has for prompts that are scored: each comes to the host.
+constexpr int32_t kScoredRowsMax = 64;
+
 }  // namespace
 
 Scheduler::Scheduler(const SchedulerOptions& options) : options_(options), allocator_(options.blocks) {
@@ -23,6 +26,7 @@ Scheduler::Scheduler(const SchedulerOptions& options) : options_(options), alloc
                "blocks, their tokens, context and sequences must be positive");
   BOLIDE_CHECK(options.tokens_per_step >= options.sequences_max, "{} tokens a step for {} sequences",
                options.tokens_per_step, options.sequences_max);
+  options_.rows_max = std::max(options.rows_max, options.sequences_max);
 }
 
 int32_t Scheduler::blocks_for(int64_t tokens) const {
@@ -72,6 +76,8 @@ std::unique_ptr<AnswerState> Scheduler::make_answer(const std::shared_ptr<const 
   answer->sequence.prompt_count = static_cast<int32_t>(request->prompt.size());
   answer->sequence.sampling = request->sampling;
   answer->sequence.request = static_cast<uint64_t>(choice);
+  // Answers after the first start from what that has computed.
+  answer->scored = request->prompt_logprobs && choice == 0 ? 0 : answer->sequence.prompt_count;
   return answer;
 }
 
@@ -261,8 +267,9 @@ void Scheduler::find_prefix(AnswerState& answer) {
   if (!keys_are_shared(sequence.size())) return;
   const int32_t P = options_.block_tokens;
   const std::span<const int32_t> tokens = sequence.tokens;
-  // The last token is always computed: the next is drawn from its logits.
-  while (sequence.computed + P < sequence.size()) {
+  // The last token is always computed: the next is drawn from its logits. So is what is still to be scored.
+  const int32_t end = scores(answer) ? answer.scored + 1 : sequence.size();
+  while (sequence.computed + P < end) {
     const PrefixKey key =
         prefix_next(answer.prefix, tokens.subspan(static_cast<size_t>(sequence.computed), static_cast<size_t>(P)));
     const BlockId block = allocator_.find(key);
@@ -325,8 +332,17 @@ bool Scheduler::may_continue(const AnswerState& answer) const {
   return !by_history && !crosses(answer);
 }
 
-int32_t Scheduler::add_item(AnswerState& answer, int32_t tokens, bool may_preempt, StepBatch& batch) {
+// Beyond one for each answer that may be in the step.
+int32_t Scheduler::spare_rows() const {
+  const int32_t items = std::min(options_.sequences_max, static_cast<int32_t>(running_.size()) + counted_.waiting);
+  return std::min(options_.rows_max - items, kScoredRowsMax - 1);
+}
+
+int32_t Scheduler::add_item(AnswerState& answer, int32_t tokens, bool may_preempt, int32_t* spare_rows,
+                            StepBatch& batch) {
   Sequence& s = answer.sequence;
+  const bool scored = scores(answer);
+  if (scored) tokens = std::min(tokens, std::max(answer.scored - s.computed, 0) + 1 + *spare_rows);
   int32_t added = 0;
   while (added < tokens) {
     const int32_t position = s.computed + added;
@@ -342,6 +358,14 @@ int32_t Scheduler::add_item(AnswerState& answer, int32_t tokens, bool may_preemp
   item.length = s.size();
   item.draws = s.computed + added == s.size();
   item.epoch = answer.epoch;
+  const int32_t end = s.computed + added;
+  item.row_first = end - 1;
+  if (scored && answer.scored < end) {
+    item.row_first = std::max(answer.scored, s.computed);
+    answer.scored = std::min(end, s.prompt_count - 1);
+    item.scores = answer.scored - item.row_first;
+    *spare_rows -= end - 1 - item.row_first;
+  }
   if (answer.draws > 0) {
     BOLIDE_CHECK(answer.drawn_by == steps_, "step {} cannot follow step {}", steps_ + 1, answer.drawn_by);
     item.chained_item = answer.drawn_item;
@@ -377,14 +401,14 @@ StepBatch Scheduler::schedule(const StepBudget& budget, std::vector<Progress>* p
     decoding += may_continue(*answer) && left_of(*answer) == 1 ? 1 : 0;
   }
   const int32_t limit = std::min(budget.tokens, options_.tokens_per_step);
-  int32_t spare = std::max(0, limit - decoding);
+  int32_t spare = std::max(0, limit - decoding), rows = spare_rows();
   for (size_t i = 0; i < running_.size(); ++i) {  // preempting makes it shorter, at its end
     AnswerState& answer = *running_[i];
     if (!may_continue(answer)) continue;
     const int32_t left = left_of(answer);
     const int32_t tokens = left == 1 ? 1 : std::min(left, spare);
     if (tokens == 0) continue;
-    const int32_t added = add_item(answer, tokens, /*may_preempt=*/true, batch);
+    const int32_t added = add_item(answer, tokens, /*may_preempt=*/true, &rows, batch);
     if (left > 1) spare -= added;
     // Nobody ranks behind it: it waits for blocks like those.
     if (added == 0) preempt(answer);
@@ -392,7 +416,7 @@ StepBatch Scheduler::schedule(const StepBudget& budget, std::vector<Progress>* p
   for (spare = limit - batch.tokens; spare > 0;) {
     AnswerState* answer = next_waiting();
     if (answer == nullptr || !admit(*answer, budget.now_us)) break;
-    const int32_t added = add_item(*answer, std::min(left_of(*answer), spare), /*may_preempt=*/false, batch);
+    const int32_t added = add_item(*answer, std::min(left_of(*answer), spare), /*may_preempt=*/false, &rows, batch);
     BOLIDE_CHECK(added > 0, "request {} was admitted without blocks", answer->request->id);
     spare -= added;
   }
@@ -403,7 +427,8 @@ StepBatch Scheduler::schedule(const StepBudget& budget, std::vector<Progress>* p
 }
 
 void Scheduler::commit(const StepBatch& batch, std::span<const int32_t> ids, std::span<const float> logprobs,
-                       std::vector<Progress>* progress, std::span<std::vector<TokenLogprob>> tops) {
+                       std::vector<Progress>* progress, std::span<std::vector<TokenLogprob>> tops,
+                       std::span<std::vector<ScoredToken>> scored) {
   BOLIDE_CHECK(!underway_.empty() && underway_.front() == batch.number, "step {} is not the oldest under way",
                batch.number);
   BOLIDE_CHECK(ids.size() == batch.items.size() && logprobs.size() == ids.size(), "{} ids for {} items", ids.size(),
@@ -422,6 +447,11 @@ void Scheduler::commit(const StepBatch& batch, std::span<const int32_t> ids, std
       continue;
     }
     Sequence& s = answer.sequence;
+    if (item.scores > 0) {
+      Progress made{answer.request->id, answer.choice};
+      made.prompt = std::move(scored[i]);
+      progress->push_back(std::move(made));
+    }
     if (item.epoch == answer.epoch) answer.committed = item.first + item.tokens;
     if (!item.draws) {
       publish(answer);

@@ -27,6 +27,7 @@ struct SchedulerOptions {
   int32_t context = 0;            // tokens a sequence may hold
   int32_t sequences_max = 1;      // in a step
   int32_t tokens_per_step = 512;  // at least sequences_max
+  int32_t rows_max = 1;           // of logits in a step; at least sequences_max
   bool prefix_cache = true;
   uint64_t secret = 0;  // of PrefixKey
   // Lengths beyond which all keys are rotated otherwise (GraphFacts): 0 is never.
@@ -49,6 +50,7 @@ struct AnswerState {
   uint32_t epoch = 0;     // grows when what was computed is given up
   uint64_t drawn_by = 0;  // the last step that draws for it, and its item there
   int32_t drawn_item = -1;
+  int32_t scored = 0;     // positions of the prompt whose logits need not be looked at: all, if nobody wants that
   int32_t found = 0;      // tokens of the prompt that were in the cache when it was first admitted
   int64_t begun_us = 0;   // when it was, on the clock of schedule
   int32_t published = 0;  // full blocks of `sequence` that prefix reuse knows
@@ -64,6 +66,8 @@ struct StepItem {
   bool draws = false;         // it ends the known tokens: the next is drawn from its logits
   int32_t chained_item = -1;  // of the step before, which draws the last token's id; -1: the id is known
   int32_t length = 0;         // tokens of the answer's sequence, without the one that is drawn
+  int32_t row_first = 0;      // logits of positions from here on are wanted: of the last one always
+  int32_t scores = 0;  // of those rows from the first on: the log-probability of the prompt's next token is wanted
   uint32_t epoch = 0;
 };
 struct BlockCopy {
@@ -83,7 +87,13 @@ struct TokenLogprob {
   float logprob = 0;
 };
 
-// A token of an answer, or its end.
+// A token of the prompt, after those before it.
+struct ScoredToken {
+  float logprob = 0;
+  std::vector<TokenLogprob> top;  // as Progress has them
+};
+
+// A token of an answer, or its end, or log-probabilities of the prompt.
 struct Progress {
   RequestId request = 0;
   int32_t choice = 0;
@@ -91,9 +101,10 @@ struct Progress {
   float logprob = 0;
   int32_t cached = 0;  // tokens of the prompt that did not have to be computed, with an answer's first token
   Ended ended = Ended::kNot;
-  bool request_over = false;      // it was the request's last answer
-  std::vector<TokenLogprob> top;  // Request::top_logprobs of them, likeliest first
-  int64_t begun_us = 0;           // when its request got its first step, with a request's first token; else 0
+  bool request_over = false;        // it was the request's last answer
+  std::vector<TokenLogprob> top;    // Request::top_logprobs of them, likeliest first
+  std::vector<ScoredToken> prompt;  // the prompt's next tokens, from its second on: before the first of the answer
+  int64_t begun_us = 0;             // when its request got its first step, with a request's first token; else 0
 };
 
 struct StepBudget {
@@ -131,9 +142,11 @@ class Scheduler {
   StepBatch schedule(const StepBudget& budget, std::vector<Progress>* progress);
   // The results of the oldest step under way: an id and its log-probability per item; those of items that draw nothing
   // are not looked at. An id below 0: no token can be drawn from the logits, which ends the answer.
-  // `tops`: what each item's request wants of Request::top_logprobs, which is moved from; none: no request wants any.
+  // `tops`: what each item's request wants of Request::top_logprobs, `scored`: of StepItem::scores. Both are moved
+  // from; none: no item wants any.
   void commit(const StepBatch& batch, std::span<const int32_t> ids, std::span<const float> logprobs,
-              std::vector<Progress>* progress, std::span<std::vector<TokenLogprob>> tops = {});
+              std::vector<Progress>* progress, std::span<std::vector<TokenLogprob>> tops = {},
+              std::span<std::vector<ScoredToken>> scored = {});
 
   // Answers that are over and no longer part of any step, since the last call.
   std::vector<std::unique_ptr<AnswerState>> collect() { return std::exchange(over_, {}); }
@@ -158,6 +171,9 @@ class Scheduler {
   bool keys_are_shared(int32_t length) const;
   bool crosses(const AnswerState& answer) const;
   bool may_continue(const AnswerState& answer) const;
+  // Positions of the prompt that are still to be scored begin at `scored`.
+  static bool scores(const AnswerState& answer) { return answer.scored < answer.sequence.prompt_count - 1; }
+  int32_t spare_rows() const;
   void end_late(int64_t now_us, std::vector<Progress>* progress);
   void make_way();
   bool fits(const AnswerState& answer) const;
@@ -169,7 +185,8 @@ class Scheduler {
   void find_prefix(AnswerState& answer);
   // Adds up to `tokens` of the answer to the batch, as far as there are blocks; the number added. With `may_preempt`
   // those that rank behind it give way for one token.
-  int32_t add_item(AnswerState& answer, int32_t tokens, bool may_preempt, StepBatch& batch);
+  // Rows beyond one are taken from `spare_rows`.
+  int32_t add_item(AnswerState& answer, int32_t tokens, bool may_preempt, int32_t* spare_rows, StepBatch& batch);
   bool make_room(AnswerState& answer, int32_t position, StepBatch& batch);
   void give_up(AnswerState& answer);
   void preempt(AnswerState& answer);

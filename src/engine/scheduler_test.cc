@@ -36,7 +36,7 @@ struct Simulation {
     }
     if (underway.size() >= depth || (!any && !underway.empty())) {
       const StepResult result = *device.wait();
-      scheduler.commit(underway.front(), result.ids, result.logprobs, &progress);
+      scheduler.commit(underway.front(), result.ids, result.logprobs, &progress, result.tops, result.scored);
       underway.pop_front();
       scheduler.check_integrity();
     }
@@ -44,7 +44,12 @@ struct Simulation {
     for (const Progress& p : progress) see(p);
   }
   void see(const Progress& p) {
+    for (const ScoredToken& token : p.prompt) {
+      EXPECT_EQ(p.choice, 0);
+      scores[p.request].push_back(token);
+    }
     std::vector<int32_t>& answer = answers[{p.request, p.choice}];
+    if (p.token >= 0 && answer.empty()) expect_scores(*requests.at(p.request));
     if (p.token >= 0) answer.push_back(p.token);
     if (p.ended == Ended::kNot) return;
     EXPECT_TRUE(ended.emplace(std::pair(p.request, p.choice), p.ended).second) << "an answer ended twice";
@@ -53,11 +58,24 @@ struct Simulation {
     EXPECT_EQ(answer, FakeRunner::answer(scheduler.options(), *requests.at(p.request), p.choice));
   }
 
+  // With an answer's first token all that was wanted of the prompt is there.
+  void expect_scores(const Request& request) {
+    const std::vector<ScoredToken>& got = scores[request.id];
+    std::vector<ScoredToken> want;
+    if (request.prompt_logprobs) want = FakeRunner::prompt_scores(scheduler.options(), request);
+    ASSERT_EQ(got.size(), want.size());
+    for (size_t i = 0; i < want.size(); ++i) {
+      ASSERT_EQ(got[i].logprob, want[i].logprob) << "token " << i + 1 << " of " << want.size() + 1;
+      ASSERT_EQ(got[i].top.size(), static_cast<size_t>(request.top_logprobs));
+    }
+  }
+
   Scheduler scheduler;
   FakeRunner device;
   RequestId ids = 0;
   std::map<RequestId, std::shared_ptr<const Request>> requests;
   std::map<std::pair<RequestId, int32_t>, std::vector<int32_t>> answers;
+  std::map<RequestId, std::vector<ScoredToken>> scores;
   std::map<std::pair<RequestId, int32_t>, Ended> ended;
   std::deque<StepBatch> underway;
   int64_t now_us = 0, tokens = 0;
@@ -71,6 +89,16 @@ std::vector<int32_t> random_tokens(std::mt19937& random, int32_t count) {
   return tokens;
 }
 
+// Biases of some tokens, bans among them, and, half of the time, an answer that must not end early.
+void add_biases(Request& request, std::mt19937& random) {
+  std::vector<TokenBias> wanted;
+  for (int32_t id = static_cast<int32_t>(random() % 50); id < FakeRunner::kVocab; id += 1 + random() % 100)
+    wanted.push_back({id, static_cast<float>(random() % 201) - 100});
+  const int32_t tokens_min =
+      random() % 2 == 0 ? 0 : static_cast<int32_t>(1 + random() % static_cast<uint32_t>(request.tokens_max));
+  request.sampling.biases = *make_logit_biases(wanted, request.stop_ids, tokens_min, FakeRunner::kVocab);
+}
+
 SchedulerOptions small() {
   SchedulerOptions options;
   options.blocks = 64;
@@ -82,7 +110,7 @@ SchedulerOptions small() {
   return options;
 }
 
-// answers.alone, blocks.owner
+// answers.alone, answers.prompt, blocks.owner
 TEST(Scheduler, AnswersAreThoseOfEachRequestAlone) {
   for (uint32_t seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE(seed);
@@ -92,6 +120,7 @@ TEST(Scheduler, AnswersAreThoseOfEachRequestAlone) {
     options.blocks = 128 / options.block_tokens + 1 + static_cast<int32_t>(random() % 100);
     options.sequences_max = static_cast<int32_t>(1 + random() % 12);
     options.tokens_per_step = options.sequences_max + static_cast<int32_t>(random() % 64);
+    options.rows_max = static_cast<int32_t>(random() % 40);
     options.prefix_cache = random() % 4 != 0;
     if (random() % 4 == 0) options.rope_switch = 20 + static_cast<int64_t>(random() % 60);
     if (random() % 4 == 0) options.rope_dynamic = 20 + static_cast<int64_t>(random() % 60);
@@ -112,6 +141,9 @@ TEST(Scheduler, AnswersAreThoseOfEachRequestAlone) {
         request.key = random() % 3;
         if (random() % 3 == 0) request.stop_ids = random_tokens(random, 30);
         if (random() % 3 == 0) request.sampling.repetition_penalty = 1.1f;
+        if (random() % 3 == 0) add_biases(request, random);
+        request.prompt_logprobs = random() % 4 == 0;
+        request.top_logprobs = static_cast<int32_t>(random() % 3);
         if (random() % 10 == 0) request.deadline_us = simulation.now_us + static_cast<int64_t>(random() % 50);
         simulation.add(std::move(request));
       }
@@ -264,6 +296,31 @@ TEST(Scheduler, AnswersToOnePromptShareItsBlocks) {
   EXPECT_EQ(simulation.ended.size(), 5u);
   EXPECT_EQ(simulation.over, 1u);
   EXPECT_LE(simulation.tokens, 42 + 4 + 5 * 9);
+}
+
+// steps.ahead: what is banned follows from counts.
+TEST(Scheduler, AnswersDoNotEndBeforeTheirLeastTokens) {
+  std::mt19937 random(std::random_device{}());
+  for (int round = 0; round < 20; ++round) {
+    Simulation simulation(small());
+    Request request = simple(random, 5, 40);
+    // Whatever is drawn would end the answer, but for three tokens.
+    for (int32_t id = 3; id < FakeRunner::kVocab; ++id) request.stop_ids.push_back(id);
+    const int32_t least = static_cast<int32_t>(random() % 40);
+    request.sampling.biases =
+        *make_logit_biases(std::vector<TokenBias>{{1, -100}}, request.stop_ids, least, FakeRunner::kVocab);
+    simulation.add(request);
+    int32_t ahead = 0;
+    while (!simulation.scheduler.idle()) {
+      simulation.step(32, 2);
+      ahead += simulation.underway.size() == 1 && simulation.underway.front().items[0].chained_item >= 0 ? 1 : 0;
+    }
+    const std::vector<int32_t>& answer = simulation.answers.at({1, 0});
+    ASSERT_GT(static_cast<int32_t>(answer.size()), least);
+    for (int32_t i = 0; i < least; ++i)
+      EXPECT_TRUE(answer[static_cast<size_t>(i)] == 0 || answer[static_cast<size_t>(i)] == 2);
+    EXPECT_GE(ahead, least - 1) << "a bias made the next step wait";
+  }
 }
 
 // answers.no_token

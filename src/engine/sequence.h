@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
+#include "engine/logit_biases.h"
 #include "kernels/batch.h"
 #include "kv/block_allocator.h"
 
@@ -19,6 +21,7 @@ struct SamplingParams {
   float presence_penalty = 0;
   float frequency_penalty = 0;
   uint64_t seed = 0;
+  std::shared_ptr<const LogitBiases> biases;  // null: none
 };
 
 struct Sequence {

@@ -18,7 +18,7 @@ Result<> TokenHistory::make_room() {
 }
 
 // A free place, else the one that was not needed for longest.
-Result<> TokenHistory::take_place(Sequence& sequence) {
+Result<> TokenHistory::take_place(Sequence& sequence, Stream& stream) {
   const auto it = std::min_element(places_.begin(), places_.end(), [](const Place& a, const Place& b) {
     return std::pair(a.owner != nullptr, a.used) < std::pair(b.owner != nullptr, b.used);
   });
@@ -26,6 +26,8 @@ Result<> TokenHistory::take_place(Sequence& sequence) {
     if (it->used == step_)
       return error(Code::kOutOfMemory, "more sequences with penalties in a step than the runner has sequences");
     it->owner->history_place = -1;
+    // The step before may still be under way, and the copy that it waits for not have been made.
+    if (it->used + 1 == step_) BOLIDE_TRY(stream.synchronize());
   }
   it->owner = &sequence;
   sequence.history_place = static_cast<int32_t>(it - places_.begin());
@@ -35,7 +37,7 @@ Result<> TokenHistory::take_place(Sequence& sequence) {
 
 Result<const int32_t*> TokenHistory::update(Sequence& sequence, int32_t count, Stream& stream) {
   if (there_.size() == 0) BOLIDE_TRY(make_room());
-  if (sequence.history_place < 0) BOLIDE_TRY(take_place(sequence));
+  if (sequence.history_place < 0) BOLIDE_TRY(take_place(sequence, stream));
   places_[static_cast<size_t>(sequence.history_place)].used = step_;
   BOLIDE_CHECK(count <= context_, "{} tokens in a context of {}", count, context_);
   const size_t place = static_cast<size_t>(sequence.history_place) * static_cast<size_t>(context_) * sizeof(int32_t);

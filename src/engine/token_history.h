@@ -32,7 +32,7 @@ class TokenHistory {
   };
 
   Result<> make_room();
-  Result<> take_place(Sequence& sequence);
+  Result<> take_place(Sequence& sequence, Stream& stream);
 
   Device* device_;
   int32_t context_;

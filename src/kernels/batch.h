@@ -2,8 +2,8 @@
 // fills everything before Executor::run; kernels only read it (and write the KV pools and sampling outputs).
 //
 // For kernels of a GPU every pointer here is to memory of the device: the arrays, the pools in KvLayer, `sampling`'s
-// rows and their histories. Host values are what launches are sized by: `sizes`, block_table_stride, the numbers in
-// KvView, the span KvView::layers itself (of device pointers) and sampling's size.
+// rows, their histories and biases. Host values are what launches are sized by: `sizes`, block_table_stride, the
+// numbers in KvView, the span KvView::layers itself (of device pointers) and sampling's size.
 #pragma once
 
 #include <cstdint>

@@ -5,8 +5,14 @@
 
 namespace bolide {
 
-// How one row of logits becomes a token. Greedy if temperature is 0. Applied in this order, as transformers does:
-// penalties, bias, temperature, top_k, top_p, min_p; then the draw.
+// What is added to the logit of a token; -infinity: it is not drawn.
+struct TokenBias {
+  int32_t id;
+  float bias;
+};
+
+// How one row of logits becomes a token. Greedy if temperature is 0. Applied in this order, as vLLM does: biases,
+// penalties, temperature, top_k, top_p, min_p; then the draw.
 struct SamplingRow {
   float temperature = 0;
   float top_p = 1;
@@ -21,10 +27,15 @@ struct SamplingRow {
   const int32_t* history = nullptr;  // prompt and generated ids
   int32_t history_count = 0;
   int32_t prompt_count = 0;  // the first prompt_count of history are the prompt
+  // In any order; a token has one finite bias at most. -infinity beside it wins.
+  const TokenBias* biases = nullptr;
+  int32_t bias_count = 0;
 
   constexpr bool needs_history() const {
     return repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0;
   }
+  // What is drawn from is not the logits as they are.
+  constexpr bool adjusts() const { return bias_count > 0 || needs_history(); }
 };
 
 }  // namespace bolide

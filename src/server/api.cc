@@ -341,11 +341,12 @@ void Api::generate(const Shared& exchange, const ApiKey& caller, const Parsed& p
     }
     BOLIDE_TRY(std::vector<std::vector<int32_t>> prompts, ids_of(made, &param, &code));
     for (std::vector<int32_t>& ids : prompts) {
-      made.requests.push_back(
-          make_request(*made.model, made.wishes, std::move(ids), chat ? 0 : kCompletionTokens, random_number()));
-      made.requests.back().deadline_us = now + options_.request_us_max;
-      made.requests.back().key = caller.number;
-      made.requests.back().cache_salt = caller.salt;
+      BOLIDE_TRY(Request request, make_request(*made.model, made.wishes, std::move(ids), chat ? 0 : kCompletionTokens,
+                                               random_number(), &param));
+      request.deadline_us = now + options_.request_us_max;
+      request.key = caller.number;
+      request.cache_salt = caller.salt;
+      made.requests.push_back(std::move(request));
     }
     made.record = std::make_shared<RequestRecord>(made.head.id, made.route, made.model, caller.number, now);
     log_.add(made.record);
@@ -395,11 +396,15 @@ void Api::completions(const Shared& exchange, const ApiKey& caller) {
                }
                all.push_back(std::move(ids));
              }
-             if (parsed->echo && parsed->wishes.logprobs) {
-               *field = "echo";
-               return error(Code::kUnsupported,
-                            "echo: this server has no log-probabilities of prompts; ask for one of "
-                            "echo and logprobs");
+             size_t tokens = 0;
+             for (const std::vector<int32_t>& ids : all) tokens += ids.size();
+             const size_t each = 1 + static_cast<size_t>(parsed->wishes.top_logprobs);
+             if (parsed->wishes.prompt_logprobs && tokens > options_.limits.prompt_logprobs_max / each) {
+               *field = "logprobs";
+               return error(Code::kInvalid,
+                            fmt::format("logprobs: {} tokens of prompts with {} each, at most {} in all; ask for fewer "
+                                        "at a time",
+                                        tokens, each, options_.limits.prompt_logprobs_max));
              }
              return all;
            });

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <iterator>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -31,9 +33,11 @@ class Generation final : public std::enable_shared_from_this<Generation> {
     if (job_.format == nullptr) job_.format = openai_format(job_.head, wishes.include_usage);
     for (size_t prompt = 0; prompt < job_.requests.size(); ++prompt) {
       usage_.prompt_tokens += static_cast<int32_t>(job_.requests[prompt].prompt.size());
+      if (wishes.prompt_logprobs) prompts_.emplace_back(job_.model->tokenizer, job_.requests[prompt].prompt);
+      const size_t offset = job_.echoes.empty() ? 0 : characters_of(job_.echoes[prompt]);
       for (int32_t choice = 0; choice < wishes.choices; ++choice) {
-        Answer& answer =
-            answers_.emplace_back(AnswerText(job_.model->tokenizer, wishes.stops, wishes.logprobs), job_.tools);
+        Answer& answer = answers_.emplace_back(
+            AnswerText(job_.model->tokenizer, wishes.stops, wishes.logprobs, wishes.tokens_min, offset), job_.tools);
         answer.content.index = static_cast<int32_t>(answers_.size()) - 1;
         answer.content.logprobs = wishes.logprobs;
       }
@@ -55,6 +59,24 @@ class Generation final : public std::enable_shared_from_this<Generation> {
     bool begun = false, over = false;
     int64_t token_us = 0;  // when its last token was made
   };
+  // A prompt whose tokens' log-probabilities are shown.
+  struct PromptText {
+    PromptText(const Tokenizer& tokenizer, std::vector<int32_t> made)
+        : ids(std::move(made)), text(tokenizer, {}, true) {
+      add({NAN, {}});
+    }
+    void add(const ScoredToken& token) {
+      take(text.push(ids[done++], token.logprob, token.top));
+      if (done == ids.size()) take(text.finish());
+    }
+    void take(TextPart part) {
+      for (TextPart::Token& token : part.tokens) tokens.push_back(std::move(token));
+    }
+    std::vector<int32_t> ids;
+    size_t done = 0;
+    AnswerText text;
+    std::vector<TextPart::Token> tokens;
+  };
   struct Event {
     uint32_t prompt;
     int64_t at_us;
@@ -64,6 +86,11 @@ class Generation final : public std::enable_shared_from_this<Generation> {
   void wake();
   void take_events();
   void take(const Event& event);
+  void take_scores(size_t prompt, const std::vector<ScoredToken>& scored);
+  size_t prompt_of(const AnswerContent& content) const {
+    return static_cast<size_t>(content.index / job_.wishes.choices);
+  }
+  TextPart echo_of(const AnswerContent& content) const;
   void show(Answer& answer, TextPart part);
   void show_calls(Answer& answer, const std::vector<ToolEvent>& events, TextPart rest);
   std::string call_id(const Answer& answer, size_t call) const;
@@ -78,7 +105,8 @@ class Generation final : public std::enable_shared_from_this<Generation> {
   GenerationJob job_;
   std::vector<RequestId> ids_;  // of the requests that were accepted
   std::vector<Answer> answers_;
-  size_t left_ = 0;  // answers that are not over
+  std::vector<PromptText> prompts_;  // none: their tokens are not shown
+  size_t left_ = 0;                  // answers that are not over
   Usage usage_;
   std::string out_;  // chunks to be written
   bool over_ = false, any_token_ = false;
@@ -184,8 +212,10 @@ void Generation::take(const Event& event) {
   Answer& answer =
       answers_[event.prompt * static_cast<size_t>(job_.wishes.choices) + static_cast<size_t>(progress.choice)];
   if (answer.over) return;
+  if (!progress.prompt.empty()) take_scores(event.prompt, progress.prompt);
+  const bool prompt_alone = job_.wishes.tokens_max == 0;
   if (progress.token >= 0) {
-    ++usage_.completion_tokens;
+    usage_.completion_tokens += prompt_alone ? 0 : 1;
     if (progress.choice == 0) usage_.cached_tokens += progress.cached;
     if (job_.metrics != nullptr) {
       if (progress.begun_us > 0) job_.metrics->queued(seconds(std::max<int64_t>(progress.begun_us - begun_us_, 0)));
@@ -195,6 +225,7 @@ void Generation::take(const Event& event) {
         job_.metrics->first_token(seconds(event.at_us - begun_us_));
     }
     answer.token_us = event.at_us;
+    if (prompt_alone) return end(answer, "length");
     if (progress.ended != Ended::kStop) show(answer, answer.text.push(progress.token, progress.logprob, progress.top));
   }
   if (answer.text.stopped()) {
@@ -213,15 +244,35 @@ void Generation::take(const Event& event) {
   }
 }
 
+void Generation::take_scores(size_t prompt, const std::vector<ScoredToken>& scored) {
+  PromptText& text = prompts_[prompt];
+  for (const ScoredToken& token : scored) text.add(token);
+  if (!job_.wishes.stream) return;
+  // As they come: together they may be more than a client reads at once.
+  const auto choices = static_cast<size_t>(job_.wishes.choices);
+  for (size_t at = prompt * choices; at < (prompt + 1) * choices; ++at) {
+    Answer& answer = answers_[at];
+    if (answer.begun)
+      out_ += job_.format->text(answer.content.index, {{}, text.tokens}, true);
+    else
+      show(answer, {});
+  }
+  text.tokens.clear();
+}
+
+// What the answers to a prompt begin with; its tokens are those that were not streamed.
+TextPart Generation::echo_of(const AnswerContent& content) const {
+  const size_t prompt = prompt_of(content);
+  TextPart echo{job_.echoes[prompt], {}};
+  if (!prompts_.empty()) echo.tokens = prompts_[prompt].tokens;
+  return echo;
+}
+
 void Generation::show(Answer& answer, TextPart part) {
-  if (job_.wishes.stream) {
-    if (!std::exchange(answer.begun, true)) {
-      out_ += job_.format->begin(answer.content.index);
-      if (!job_.echoes.empty()) {
-        const size_t prompt = static_cast<size_t>(answer.content.index / job_.wishes.choices);
-        out_ += job_.format->text(answer.content.index, {job_.echoes[prompt], {}}, false);
-      }
-    }
+  if (job_.wishes.stream && !std::exchange(answer.begun, true)) {
+    out_ += job_.format->begin(answer.content.index);
+    if (!job_.echoes.empty())
+      out_ += job_.format->text(answer.content.index, echo_of(answer.content), job_.wishes.prompt_logprobs);
   }
   if (job_.tools != ToolFormat::kNone) {
     std::vector<ToolEvent> events;
@@ -298,8 +349,11 @@ void Generation::finish() {
     for (Answer& answer : answers_) {
       contents.push_back(std::move(answer.content));
       if (job_.echoes.empty()) continue;
-      const size_t prompt = static_cast<size_t>(contents.back().index / job_.wishes.choices);
-      contents.back().text.insert(0, job_.echoes[prompt]);
+      AnswerContent& content = contents.back();
+      TextPart echo = echo_of(content);
+      content.text.insert(0, echo.text);
+      content.tokens.insert(content.tokens.begin(), std::move_iterator(echo.tokens.begin()),
+                            std::move_iterator(echo.tokens.end()));
     }
     HttpResponse response = job_.format->whole(contents, usage_);
     response.headers.emplace_back("x-request-id", job_.head.id);

@@ -23,7 +23,8 @@ struct GenerationJob {
   ResponseHead head;
   Wishes wishes;
   std::vector<Request> requests;          // one a prompt; answers are numbered through all of them
-  std::vector<std::string> echoes;        // text in front of the answers to each prompt; empty: none
+  std::vector<std::string> echoes;        // text in front of the answers to each prompt; empty: none. Its tokens come
+                                          // along if the wishes have prompt_logprobs
   std::shared_ptr<ModelMetrics> metrics;  // may be null
   ToolFormat tools = ToolFormat::kNone;   // how the model calls those of the request; kNone: its answers are text
   std::string route;

@@ -407,11 +407,11 @@ void Kserve::answer_text(const Call& call, TextRequest request, std::shared_ptr<
       BOLIDE_TRY(made.while_it_runs, keys_->enter(*call.caller, call.begun_us));
     }
     BOLIDE_TRY(std::vector<int32_t> ids, prompt_ids(*made.model, Prompt(std::move(request.text)), &code));
-    made.requests.push_back(make_request(*made.model, made.wishes, std::move(ids), kTokens, random_number()));
-    Request& one = made.requests.back();
+    BOLIDE_TRY(Request one, make_request(*made.model, made.wishes, std::move(ids), kTokens, random_number(), &param));
     one.deadline_us = deadline_of(call.begun_us, options_.request_us_max, request.timeout_us);
     one.key = call.caller->number;
     one.cache_salt = call.caller->salt;
+    made.requests.push_back(std::move(one));
     made.record =
         std::make_shared<RequestRecord>(made.head.id, made.route, made.model, call.caller->number, call.begun_us);
     log_.add(made.record);

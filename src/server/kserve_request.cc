@@ -173,8 +173,9 @@ std::string names_of(const std::vector<TensorPort>& ports) {
 
 // Of what reaches a language model. The names are those of the other dialects.
 constexpr std::string_view kTextParameters[] = {
-    "max_tokens", "temperature",    "top_p",      "top_k",    "min_p",  "repetition_penalty", "presence_penalty",
-    "seed",       "stop_token_ids", "ignore_eos", "priority", "stream", "frequency_penalty",  "stop"};
+    "max_tokens",        "temperature", "top_p",          "top_k",      "min_p",    "repetition_penalty",
+    "presence_penalty",  "seed",        "stop_token_ids", "ignore_eos", "priority", "stream",
+    "frequency_penalty", "stop",        "min_tokens"};
 
 // What Triton's backends for language models have beside them: another name of stop, and two fields that may only say
 // what happens anyway.

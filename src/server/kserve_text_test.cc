@@ -68,6 +68,8 @@ TEST(KserveText, GenerateAnswersAsAWhole) {
   const Json stopped = json_of(test::post(server.port(), kGenerate, R"({"text":"hi","stop":"STOP"})").body);
   EXPECT_EQ(stopped["text_output"], "h\xC3\xA9llo, ");
   EXPECT_FALSE(stopped.contains("id"));
+  const Json late = json_of(test::post(server.port(), kGenerate, R"({"text":"hi","stop":"l","min_tokens":4})").body);
+  EXPECT_EQ(late["text_output"], "h\xC3\xA9l") << "the first l is the fourth token";
   EXPECT_EQ(
       json_of(test::post(server.port(), "/v2/models/fake/versions/1/generate", R"({"text":"hi"})").body)["text_"
                                                                                                          "output"],

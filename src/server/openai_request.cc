@@ -155,8 +155,8 @@ Result<std::vector<std::string>> read_stops(const Body& body, const RequestLimit
   return stops;
 }
 
-Result<std::vector<std::pair<int32_t, float>>> read_logit_bias(const Body& body, const RequestLimits& limits) {
-  std::vector<std::pair<int32_t, float>> biases;
+Result<std::vector<TokenBias>> read_logit_bias(const Body& body, const RequestLimits& limits) {
+  std::vector<TokenBias> biases;
   const Json* value = body.find("logit_bias");
   if (value == nullptr) return biases;
   if (!value->is_object()) return body.wrong("logit_bias", "must be an object of token ids and numbers");
@@ -170,13 +170,13 @@ Result<std::vector<std::pair<int32_t, float>>> read_logit_bias(const Body& body,
       return body.wrong("logit_bias", "its keys must be token ids");
     const double bias = item.value().is_number() ? item.value().get<double>() : NAN;
     if (!(bias >= -100 && bias <= 100)) return body.wrong("logit_bias", "its values must be from -100 to 100");
-    biases.emplace_back(static_cast<int32_t>(id), static_cast<float>(bias));
+    biases.push_back({static_cast<int32_t>(id), static_cast<float>(bias)});
   }
   return biases;
 }
 
-// What all generating routes share. `logprobs` differs between them.
-Result<Wishes> read_wishes(const Body& body, const RequestLimits& limits) {
+// What all generating routes share. `logprobs` differs between them. `tokens_least`: of max_tokens.
+Result<Wishes> read_wishes(const Body& body, const RequestLimits& limits, int64_t tokens_least = 1) {
   Wishes w;
   BOLIDE_TRY(w.sampling.temperature, body.number("temperature", 0, 100));
   BOLIDE_TRY(w.sampling.top_p, body.number("top_p", 0, 1));
@@ -188,7 +188,7 @@ Result<Wishes> read_wishes(const Body& body, const RequestLimits& limits) {
   BOLIDE_TRY(w.sampling.frequency_penalty, body.number("frequency_penalty", -2, 2));
   BOLIDE_TRY(const std::optional<int64_t> seed, body.integer("seed", INT64_MIN, INT64_MAX));
   if (seed) w.seed = static_cast<uint64_t>(*seed);
-  BOLIDE_TRY(const std::optional<int64_t> tokens_max, body.integer("max_tokens", 1, INT32_MAX));
+  BOLIDE_TRY(const std::optional<int64_t> tokens_max, body.integer("max_tokens", tokens_least, INT32_MAX));
   if (tokens_max) w.tokens_max = static_cast<int32_t>(*tokens_max);
   BOLIDE_TRY(const std::optional<int64_t> tokens_min, body.integer("min_tokens", 0, INT32_MAX));
   w.tokens_min = static_cast<int32_t>(tokens_min.value_or(0));
@@ -354,11 +354,12 @@ Result<CompletionRequest> parse_completion_request(std::string_view text, const 
   BOLIDE_TRY(body.only(kCommon, kAlso));
   CompletionRequest request;
   BOLIDE_TRY(request.model, body.model());
-  BOLIDE_TRY(request.wishes, read_wishes(body, limits));
+  BOLIDE_TRY(request.echo, body.boolean("echo", false));
+  BOLIDE_TRY(request.wishes, read_wishes(body, limits, request.echo ? 0 : 1));
   BOLIDE_TRY(const std::optional<int64_t> logprobs, body.integer("logprobs", 0, limits.top_logprobs_max));
   request.wishes.logprobs = logprobs.has_value();
   request.wishes.top_logprobs = static_cast<int32_t>(logprobs.value_or(0));
-  BOLIDE_TRY(request.echo, body.boolean("echo", false));
+  request.wishes.prompt_logprobs = request.echo && request.wishes.logprobs;
   BOLIDE_TRY(only_value(body, "best_of", request.wishes.choices));
   BOLIDE_TRY(only_value(body, "suffix", ""));
   const Json* prompt = body.find("prompt");

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <iterator>
 
 #include "base/json_string.h"
@@ -19,6 +20,14 @@ void add_token(std::string& out, std::string_view bytes, float logprob) {
   for (size_t i = 0; i < bytes.size(); ++i)
     fmt::format_to(std::back_inserter(out), "{}{}", i == 0 ? "" : ",", static_cast<unsigned char>(bytes[i]));
   out += ']';
+}
+
+// The first token of a prompt has none.
+void add_logprob(std::string& out, float logprob) {
+  if (std::isnan(logprob))
+    out += "null";
+  else
+    fmt::format_to(std::back_inserter(out), "{:.6g}", finite(logprob));
 }
 
 // One token of a chat's logprobs: {token, logprob, bytes, top_logprobs}.
@@ -50,9 +59,15 @@ std::string completion_logprobs(std::span<const TextPart::Token> tokens) {
     const TextPart::Token& token = tokens[i];
     const char* comma = i == 0 ? "" : ",";
     names += comma + json_string(token.bytes);
-    fmt::format_to(std::back_inserter(values), "{}{:.6g}", comma, finite(token.logprob));
+    values += comma;
+    add_logprob(values, token.logprob);
     fmt::format_to(std::back_inserter(offsets), "{}{}", comma, token.offset);
-    fmt::format_to(std::back_inserter(tops), "{}{{", comma);
+    tops += comma;
+    if (std::isnan(token.logprob)) {
+      tops += "null";
+      continue;
+    }
+    tops += '{';
     for (size_t t = 0; t < token.top.size(); ++t)
       fmt::format_to(std::back_inserter(tops), "{}{}:{:.6g}", t == 0 ? "" : ",", json_string(token.top[t].bytes),
                      finite(token.top[t].logprob));

@@ -108,12 +108,6 @@ Result<std::vector<int32_t>> prompt_ids(const ServedModel& model, const Prompt& 
 }
 
 Result<> check_wishes(const ServedModel& model, const Wishes& wishes, std::string* param) {
-  const auto lacks = [&](std::string_view field, std::string_view what) {
-    *param = field;
-    return error(Code::kUnsupported, fmt::format("{}: {}", field, what));
-  };
-  if (!wishes.logit_bias.empty()) return lacks("logit_bias", "this server does not have it; leave it out");
-  if (wishes.tokens_min > 0) return lacks("min_tokens", "this server does not have it; leave it out");
   for (const int32_t id : wishes.stop_ids)
     if (id >= model.vocab) {
       *param = "stop_token_ids";
@@ -122,8 +116,8 @@ Result<> check_wishes(const ServedModel& model, const Wishes& wishes, std::strin
   return {};
 }
 
-Request make_request(const ServedModel& model, const Wishes& wishes, std::vector<int32_t> prompt, int32_t tokens_max,
-                     uint64_t seed) {
+Result<Request> make_request(const ServedModel& model, const Wishes& wishes, std::vector<int32_t> prompt,
+                             int32_t tokens_max, uint64_t seed, std::string* param) {
   Request request;
   SamplingWishes sampling = wishes.sampling;
   const bool has_default = model.generation.do_sample.value_or(false) && model.generation.temperature.has_value();
@@ -131,13 +125,26 @@ Request make_request(const ServedModel& model, const Wishes& wishes, std::vector
   sampling.seed = wishes.seed.value_or(seed);
   request.sampling = choose_sampling(sampling, model.generation);
   const int32_t room = model.context - static_cast<int32_t>(prompt.size());
-  request.tokens_max = std::min(wishes.tokens_max.value_or(tokens_max > 0 ? tokens_max : room), room);
+  const int32_t most = std::min(wishes.tokens_max.value_or(tokens_max > 0 ? tokens_max : room), room);
+  request.tokens_max = std::max(most, 1);  // what a prompt alone draws is not shown
   request.prompt = std::move(prompt);
   if (!wishes.ignore_eos) request.stop_ids = model.stop_ids;
   request.stop_ids.insert(request.stop_ids.end(), wishes.stop_ids.begin(), wishes.stop_ids.end());
+  if (wishes.tokens_min > most) {
+    *param = "min_tokens";
+    return error(Code::kInvalid,
+                 fmt::format("min_tokens: {}, but max_tokens or the context allow {}", wishes.tokens_min, most));
+  }
+  auto biases = make_logit_biases(wishes.logit_bias, request.stop_ids, wishes.tokens_min, model.vocab);
+  if (!biases) {
+    *param = biases.error().text.substr(0, biases.error().text.find(':'));
+    return std::move(biases).error();
+  }
+  request.sampling.biases = *std::move(biases);
   request.choices = wishes.choices;
   request.priority = wishes.priority;
   request.top_logprobs = wishes.top_logprobs;
+  request.prompt_logprobs = wishes.prompt_logprobs;
   return request;
 }
 

@@ -16,13 +16,13 @@ Result<std::vector<int32_t>> prompt_ids(const ServedModel& model, const Prompt& 
 Result<std::vector<int32_t>> text_ids(const ServedModel& model, std::string_view text, bool add_special,
                                       std::string* code);
 
-// What of the wishes this model or program does not have. `param` becomes the field's name.
+// What of the wishes this model does not have. `param` becomes the field's name.
 Result<> check_wishes(const ServedModel& model, const Wishes& wishes, std::string* param);
 
 // `tokens_max`: of each answer, if the request does not say; 0: as many as the context holds. `seed`: of a request that
 // has none. What the request leaves open is as the model's generation_config.json has it, and temperature 1 without
-// such.
-Request make_request(const ServedModel& model, const Wishes& wishes, std::vector<int32_t> prompt, int32_t tokens_max,
-                     uint64_t seed);
+// such. Errors, kInvalid: min_tokens that cannot be had, those of make_logit_biases; `param` becomes the field's name.
+Result<Request> make_request(const ServedModel& model, const Wishes& wishes, std::vector<int32_t> prompt,
+                             int32_t tokens_max, uint64_t seed, std::string* param);
 
 }  // namespace bolide::server

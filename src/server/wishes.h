@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "app/sampling.h"
@@ -22,15 +21,16 @@ struct RequestLimits {
   int32_t top_logprobs_max = 20;
   size_t stop_ids_max = 256;
   size_t prompts_max = 128;
-  size_t nodes_max = 1'000'000;   // values of its JSON
-  size_t keys_max = 16'384;       // of all objects in it
-  size_t object_keys_max = 2048;  // of each
+  size_t prompt_logprobs_max = 1u << 20;  // of all prompts, with the likeliest in each place
+  size_t nodes_max = 1'000'000;           // values of its JSON
+  size_t keys_max = 16'384;               // of all objects in it
+  size_t object_keys_max = 2048;          // of each
 };
 
 struct Wishes {
   SamplingWishes sampling;  // its seed is that of `seed`, if there is one
   std::optional<uint64_t> seed;
-  std::optional<int32_t> tokens_max;  // at least 1
+  std::optional<int32_t> tokens_max;  // at least 1; 0 of a completion: the prompt alone is wanted
   int32_t tokens_min = 0;
   int32_t choices = 1;
   std::vector<std::string> stops;
@@ -38,7 +38,8 @@ struct Wishes {
   bool ignore_eos = false;
   bool logprobs = false;
   int32_t top_logprobs = 0;
-  std::vector<std::pair<int32_t, float>> logit_bias;
+  bool prompt_logprobs = false;  // with logprobs: of the prompt, too
+  std::vector<TokenBias> logit_bias;
   int32_t priority = 0;
   bool stream = false, include_usage = false;
 };

@@ -124,6 +124,33 @@ class Test:
             texts, reasons, usage = self.streamed_completion(temperature=0, max_tokens=100, **fields)
             assert texts.get(0, "") == before and reasons == {0: "stop"} and usage.completion_tokens < 100, (text, stop, texts, reasons)
 
+    def token(self, text):
+        """The one that stands for this text."""
+        body = {"model": "small", "prompt": text, "add_special_tokens": False}
+        token, = self.client.post(self.server.url + "/tokenize", cast_to=object, body=body)["tokens"]
+        return token
+
+    def step_logit_bias(self):
+        a, b = self.token("A"), self.token("B")
+        for temperature in (0, 1):
+            text = self.complete(temperature=temperature, logit_bias={a: 100}).choices[0].text
+            assert text == "A" * TOKENS, text
+            text = self.complete(temperature=temperature, logit_bias={a: 100, b: 100}).choices[0].text
+            assert set(text) <= {"A", "B"} and len(text) == TOKENS, text
+            text = self.chat(temperature=temperature, logit_bias={a: -100, b: 100}).choices[0].message.content
+            assert text == "B" * TOKENS, text
+
+    def step_min_tokens(self):
+        token = self.token("A")
+        for least in (0, 5):
+            more = {"ignore_eos": True, "stop_token_ids": [token], "min_tokens": least}
+            whole = self.complete(logit_bias={token: 100}, extra_body=more)
+            assert whole.choices[0].finish_reason == "stop" and whole.usage.completion_tokens == least + 1, whole
+        whole = self.complete(logit_bias={token: 100}, stop="AA", extra_body={**FULL, "min_tokens": 5})
+        assert whole.choices[0].text == "A" * 5 and whole.choices[0].finish_reason == "stop", whole
+        error = raises(openai.BadRequestError, lambda: self.complete(extra_body={"min_tokens": TOKENS + 1}))
+        assert error.param == "min_tokens", error
+
     def step_logprobs(self):
         whole = self.chat(logprobs=True, top_logprobs=3, temperature=0)
         tokens = whole.choices[0].logprobs.content
@@ -139,6 +166,24 @@ class Test:
         lists = self.complete(logprobs=2).choices[0].logprobs
         assert len(lists.tokens) == len(lists.token_logprobs) == len(lists.text_offset) == len(lists.top_logprobs) == TOKENS, lists
         assert all(value <= 0 for value in lists.token_logprobs) and lists.text_offset == sorted(lists.text_offset), lists
+
+    def step_prompt_logprobs(self):
+        fields = {"echo": True, "logprobs": 2, "temperature": 0, "prompt": "The cat sat on the mat. The cat sat"}
+        whole = self.complete(max_tokens=4, logit_bias={self.token("A"): 100}, **fields).choices[0]
+        lists = whole.logprobs
+        prompt = len(lists.tokens) - 4
+        assert prompt > 1 and lists.token_logprobs[0] is None and lists.top_logprobs[0] is None, lists
+        assert all(value <= 0 for value in lists.token_logprobs[1:]), lists
+        assert len(lists.token_logprobs) == len(lists.top_logprobs) == len(lists.text_offset) == prompt + 4, lists
+        # The same as a prompt: what was drawn is scored as it was drawn, and biases do not show.
+        alone = self.complete(max_tokens=0, **{**fields, "prompt": whole.text})
+        scored = alone.choices[0]
+        assert scored.text == whole.text and scored.finish_reason == "length" and alone.usage.completion_tokens == 0, alone
+        pairs = zip(scored.logprobs.tokens, lists.tokens)
+        same = next((i for i, (a, b) in enumerate(pairs) if a != b), prompt + 4)  # text may be cut into other tokens
+        assert same > prompt and scored.logprobs.token_logprobs[:same] == lists.token_logprobs[:same], (scored.logprobs, lists)
+        both = self.complete(max_tokens=1, **{**fields, "prompt": [fields["prompt"], "In the end"]})
+        assert both.choices[0].logprobs.token_logprobs[:prompt] == lists.token_logprobs[:prompt], both
 
     # What is refused, and how.
 

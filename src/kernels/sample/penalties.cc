@@ -14,9 +14,15 @@ float bounded(float score) {
   return std::isinf(score) ? std::copysign(kMost, score) : score;
 }
 
+void add_biases(const SamplingRow& row, int64_t vocabulary, float* scores) {
+  for (int32_t i = 0; i < row.bias_count; ++i)
+    if (const TokenBias b = row.biases[i]; b.id >= 0 && b.id < vocabulary) scores[b.id] += b.bias;
+}
+
 }  // namespace
 
-void penalise(const SamplingRow& row, int64_t vocabulary, float* scores, int32_t* counts) {
+void adjust(const SamplingRow& row, int64_t vocabulary, float* scores, int32_t* counts) {
+  add_biases(row, vocabulary, scores);
   const auto for_ids = [&](int32_t begin, auto&& body) {
     for (int32_t i = begin; i < row.history_count; ++i)
       if (const int32_t id = row.history[i]; id >= 0 && id < vocabulary) body(id);

@@ -50,7 +50,18 @@ __device__ __forceinline__ float bounded(float score) {
   return isinf(score) ? copysignf(CUDART_MAX_NORMAL_F, score) : score;
 }
 
-// penalties.cc, by all threads of the block that has the ids from `first` on: whose addition to a count is the first
+// penalties.cc, by all threads of the block that has the ids from `first` on. A token's biases are a finite one and
+// -infinities, whose sum does not depend on their order.
+__device__ __noinline__ void add_biases(const SamplingRow& row, int first, int count, float* scores) {
+#pragma unroll 1
+  for (int i = thread(); i < row.bias_count; i += kThreads) {
+    const TokenBias b = row.biases[i];
+    if (b.id >= first && b.id < first + count) atomicAdd(&scores[b.id - first], b.bias);
+  }
+  __syncthreads();
+}
+
+// The same of penalties: whose addition to a count is the first
 // one (or who takes it away) has the id.
 __device__ __noinline__ void penalise(const SamplingRow& row, int first, int count, float* scores, int32_t* counts) {
   const auto for_ids = [&](int begin, auto&& body) {
@@ -93,24 +104,30 @@ struct Task {
   bool copied;        // there is shared memory for a part
 };
 
-// By the row's parameters, c being its logits: the token's id, or -1 in blocks that leave it to another.
+constexpr int32_t kNoToken = -2;
+
+// By the row's parameters, c being its logits: the token's id, or -1 in blocks that leave it to another; kNoToken in
+// all of them if biases forbid every token.
 __device__ __noinline__ int32_t choose(const SamplingRow& row, Candidates c, int vocabulary, float* copy,
                                        float* workspace, Cluster cluster) {
   int32_t id = -1;
-  if (row.needs_history()) {
+  if (row.adjusts()) {
     float* scores = copy;
     if (scores == nullptr) {
       scores = workspace + c.first_id;
       for (int i = thread(); i < c.count; i += kThreads) scores[i] = c.scores[i];
       __syncthreads();
     }
-    penalise(row, c.first_id, c.count, scores, reinterpret_cast<int32_t*>(workspace + vocabulary) + c.first_id);
+    add_biases(row, c.first_id, c.count, scores);
+    if (row.needs_history())
+      penalise(row, c.first_id, c.count, scores, reinterpret_cast<int32_t*>(workspace + vocabulary) + c.first_id);
     c.scores = scores;
     Mass first = 0;  // key, then the id's complement
     for (int i = thread(); i < c.count; i += kThreads)
       first = max(first, Mass{key_of(scores[i])} << 32 | ~static_cast<uint32_t>(c.first_id + i));
     first = over_cluster(s.board, cluster, first, true);
     c.largest = score_of(static_cast<uint32_t>(first >> 32));
+    if (!(fabsf(c.largest) < CUDART_INF_F)) return kNoToken;
     if (cluster.rank == 0) id = static_cast<int32_t>(~static_cast<uint32_t>(first));
   }
   if (!(row.temperature > 0)) return id;
@@ -123,14 +140,14 @@ __device__ __forceinline__ void sample_row(const Task& task, int r, float* works
   const float* logits = task.logits + r * task.stride;
   const int begin = min(cluster.rank * task.part, task.count), count = min(task.part, task.count - begin);
   const SamplingRow row = task.sampling[r];  // read early: what is used of it
-  const bool greedy = !(row.temperature > 0) && !row.needs_history();
+  const bool greedy = !(row.temperature > 0) && !row.adjusts();
   const float mine = read_part(logits + begin, count, task.packed, copy);
   cluster_wait();
   const float largest = score_of(static_cast<uint32_t>(over_cluster(s.board, cluster, Mass{key_of(mine)}, true)));
-  if (!(fabsf(largest) < CUDART_INF_F)) {
+  const auto none = [&] {
     if (cluster.rank == 0 && thread() == 0) task.next[r] = -1, task.log_probability[r] = CUDART_NAN_F;
-    return;
-  }
+  };
+  if (!(fabsf(largest) < CUDART_INF_F)) return none();
 
   const float* scores = copy != nullptr ? copy : logits + begin;
   Mass sums[2] = {0, 0};  // of the weights; the complement of the first id with the largest logit
@@ -144,6 +161,7 @@ __device__ __forceinline__ void sample_row(const Task& task, int r, float* works
   const float log_total = logf(static_cast<float>(s.board.total[0]) * (1.f / kUnit));
   auto id = cluster.rank == 0 ? static_cast<int32_t>(~s.board.total[1]) : -1;
   if (!greedy) id = choose(task.sampling[r], {scores, count, begin, largest, 1}, task.count, copy, workspace, cluster);
+  if (id == kNoToken) return none();
   if (id < 0 || thread() != 0) return;
   task.next[r] = id;
   task.log_probability[r] = (greedy ? 0.f : logits[id] - largest) - log_total;

@@ -36,11 +36,13 @@ size_t kept(const SamplingRow& row, std::span<const Candidate> sorted, std::span
   return count;
 }
 
+// -1: all scores are -infinity.
 int32_t draw(const SamplingRow& row, std::span<const float> scores) {
   std::vector<Candidate> sorted(scores.size());
   for (size_t i = 0; i < scores.size(); ++i) sorted[i] = {scores[i], static_cast<int32_t>(i)};
   std::sort(sorted.begin(), sorted.end(),
             [](Candidate a, Candidate b) { return a.score != b.score ? a.score > b.score : a.id < b.id; });
+  if (!std::isfinite(sorted[0].score)) return -1;
   if (!(row.temperature > 0)) return sorted[0].id;
   std::vector<double> weights(scores.size());
   for (size_t i = 0; i < scores.size(); ++i)
@@ -82,10 +84,10 @@ Result<> sample_ref(const Launch& launch, Stream&) {
     }
     double total = 0;
     for (size_t i = 0; i < vocabulary; ++i) total += std::exp(double{raw[i]} - largest);
-    if (row.needs_history()) penalise(row, logits.cols(), scores.data(), counts.data());
+    if (row.adjusts()) adjust(row, logits.cols(), scores.data(), counts.data());
     const int32_t id = draw(row, scores);
     launch.out[0].as<int32_t>()[r] = id;
-    launch.out[1].as<float>()[r] = static_cast<float>(double{raw[id]} - largest - std::log(total));
+    launch.out[1].as<float>()[r] = id < 0 ? NAN : static_cast<float>(double{raw[id]} - largest - std::log(total));
   }
   return {};
 }

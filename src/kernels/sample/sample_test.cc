@@ -46,6 +46,9 @@ struct Answer {
 // By definition, in f64, over a sorted vocabulary.
 Answer expected_answer(const SamplingRow& row, std::span<const float> logits) {
   std::vector<double> scores(logits.begin(), logits.end());
+  for (int32_t i = 0; i < row.bias_count; ++i)
+    if (const auto [id, bias] = row.biases[i]; id >= 0 && id < static_cast<int32_t>(logits.size()))
+      scores[static_cast<size_t>(id)] = static_cast<float>(scores[static_cast<size_t>(id)] + bias);
   std::map<int32_t, int> all, generated;
   for (int32_t i = 0; i < row.history_count; ++i) {
     if (row.history[i] < 0 || row.history[i] >= static_cast<int32_t>(logits.size())) continue;
@@ -65,6 +68,7 @@ Answer expected_answer(const SamplingRow& row, std::span<const float> logits) {
   std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
     return scores[static_cast<size_t>(a)] > scores[static_cast<size_t>(b)];
   });
+  if (score(0) == -INFINITY) return {-1, NAN};
   Answer answer{order[0]};
   if (row.temperature > 0) {
     size_t kept = order.size();
@@ -129,12 +133,25 @@ SamplingRow random_row(std::mt19937_64& random) {
   return row;
 }
 
+// Biases of some tokens, once each, and bans, of tokens with a bias too; some ids are in no vocabulary.
+std::vector<TokenBias> random_biases(int64_t vocabulary, std::mt19937_64& random) {
+  std::map<int32_t, float> biases;
+  std::vector<TokenBias> all;
+  const auto id = [&] { return static_cast<int32_t>(random() % static_cast<uint64_t>(vocabulary + 2)) - 1; };
+  for (uint64_t i = random() % 1000; i > 0; --i) biases[id()] = static_cast<float>(random() % 2000) / 100.f - 10.f;
+  for (const auto& [token, bias] : biases) all.push_back({token, bias});
+  for (uint64_t i = random() % 20; i > 0; --i) all.push_back({id(), -INFINITY});
+  std::shuffle(all.begin(), all.end(), random);
+  return all;
+}
+
 // Random rows of logits with random parameters.
 void check(uint64_t seed, int64_t vocabulary, int64_t rows) {
   SCOPED_TRACE(seed);
   std::mt19937_64 random(seed);
   std::vector<SamplingRow> sampling;
   std::vector<std::vector<int32_t>> histories;
+  std::vector<std::vector<TokenBias>> biases;
   std::vector<std::vector<float>> logits;
   std::vector<double> ids, log_probabilities;
   for (int64_t r = 0; r < rows; ++r) {
@@ -148,6 +165,10 @@ void check(uint64_t seed, int64_t vocabulary, int64_t rows) {
         row.repetition_penalty = 1.3f, row.presence_penalty = 0.5f, row.frequency_penalty = 0.25f;
         row.history = history.data(), row.history_count = static_cast<int32_t>(history.size());
         row.prompt_count = row.history_count / 2;
+      }
+      if (random() % 3 == 0) {
+        const auto& some = biases.emplace_back(random_biases(vocabulary, random));
+        row.biases = some.data(), row.bias_count = static_cast<int32_t>(some.size());
       }
       const Answer answer = expected_answer(row, logits.back());
       // Weights are f32 in the kernels: draws that close to a boundary may fall on either side.
@@ -216,6 +237,44 @@ TEST(Sample, BadLogitsOnDevice) {
       return std::vector<std::vector<double>>{{20, -1, -1, -1, -1, 20}, {0, NAN, NAN, NAN, NAN, 0}};
     };
     hooks.bound = [](const Case&, const Kernel&) { return Bound{1e-6, 1e-6}; };
+    EXPECT_EQ("", testing::check_kernels(sample_kernels(), c, hooks)) << vocabulary;
+  }
+}
+
+// The greedy choice is among what biases leave; +100 is enough to be it, and where they leave nothing there is none.
+TEST(Sample, BiasesForceAndForbid) {
+  for (const int64_t vocabulary : {40, 128256}) {
+    std::mt19937_64 random(std::random_device{}());
+    std::uniform_real_distribution<float> uniform(-20, 20);
+    std::vector<float> logits(static_cast<size_t>(5 * vocabulary));
+    for (float& x : logits) x = uniform(random);
+    std::vector<TokenBias> none;
+    for (int32_t id = 0; id < vocabulary; ++id) none.push_back({id, -INFINITY});
+    const std::vector<TokenBias> one(none.begin() + 1, none.end()), forced = {{37, 100}, {5, -100}},
+                                                                    both = {{37, 100}, {37, -INFINITY}, {11, 100}};
+    std::vector<SamplingRow> sampling(5, SamplingRow{.temperature = 1});
+    const auto give = [&](size_t row, const std::vector<TokenBias>& biases) {
+      sampling[row].biases = biases.data(), sampling[row].bias_count = static_cast<int32_t>(biases.size());
+    };
+    give(0, forced), give(1, both), give(2, one), give(3, none), give(4, forced);
+    sampling[1].temperature = 0, sampling[4].temperature = 0;
+    std::vector<double> ids = {37, 11, 0, -1, 37}, log_probabilities;
+    for (size_t r = 0; r < 5; ++r) {
+      const std::span row = std::span(logits).subspan(r * static_cast<size_t>(vocabulary));
+      double total = 0;
+      for (size_t i = 0; i < static_cast<size_t>(vocabulary); ++i) total += std::exp(double{row[i]});
+      log_probabilities.push_back(ids[r] < 0 ? NAN : double{row[static_cast<size_t>(ids[r])]} - std::log(total));
+    }
+    BatchInputs batch;
+    batch.sampling = sampling;
+    const Case c{"biases", Sample{}, {f32({Symbol::kRows, vocabulary})}, {}, {{5, 1, 5}}, 1, 0};
+    testing::Hooks hooks;
+    hooks.batch = &batch;
+    hooks.fill = [&](std::vector<Operand>& in) { in[0].set_values(logits); };
+    hooks.oracle = [&](const Case&, std::span<const Operand>) {
+      return std::vector<std::vector<double>>{ids, log_probabilities};
+    };
+    hooks.bound = [](const Case&, const Kernel&) { return Bound{1e-5, 1e-5}; };
     EXPECT_EQ("", testing::check_kernels(sample_kernels(), c, hooks)) << vocabulary;
   }
 }

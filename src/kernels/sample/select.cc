@@ -18,7 +18,7 @@ namespace {
 using isa::Candidate;
 using Candidates = std::span<Candidate>;
 
-// Scratch for one row; the counts of `penalise` use the memory of the candidates, which come later.
+// Scratch for one row; the counts of `adjust` use the memory of the candidates, which come later.
 struct Scratch {
   float* scores;          // [V]
   Candidate* candidates;  // [V]
@@ -157,19 +157,20 @@ void sample_row(const isa::SampleFunctions& functions, const SamplingRow& row, c
                 const Scratch& scratch, int32_t* next, float* log_probability) {
   int64_t id = 0;
   const float largest = functions.largest(logits, count, &id);
-  if (!std::isfinite(largest)) {
+  const auto none = [&] {
     *next = -1;
     *log_probability = NAN;
-    return;
-  }
+  };
+  if (!std::isfinite(largest)) return none();
   const double total = functions.sum_weights(logits, count, largest, 1);
   const float* scores = logits;
   float largest_score = largest;
-  if (row.needs_history()) {
+  if (row.adjusts()) {
     std::copy(logits, logits + count, scratch.scores);
-    penalise(row, count, scratch.scores, reinterpret_cast<int32_t*>(scratch.candidates));
+    adjust(row, count, scratch.scores, reinterpret_cast<int32_t*>(scratch.candidates));
     scores = scratch.scores;
     largest_score = functions.largest(scores, count, &id);
+    if (!std::isfinite(largest_score)) return none();
   }
   *next = static_cast<int32_t>(id);
   if (row.temperature > 0)

@@ -41,7 +41,7 @@ class DeviceTwin {
     return views;
   }
 
-  // A batch whose arrays, pools and histories lie on the device. The result refers to this twin.
+  // A batch whose arrays, pools, histories and biases lie on the device. The result refers to this twin.
   Result<BatchInputs> there(BatchInputs batch) {
     const auto tokens = static_cast<size_t>(batch.sizes[Symbol::kTokens]);
     const auto sequences = static_cast<size_t>(batch.sizes[Symbol::kSequences]);
@@ -72,7 +72,10 @@ class DeviceTwin {
     BOLIDE_TRY(move(batch.rope_length, sequences));
     BOLIDE_TRY(move(batch.block_table, table));
     rows_.assign(batch.sampling.begin(), batch.sampling.end());
-    for (SamplingRow& row : rows_) BOLIDE_TRY(move(row.history, static_cast<size_t>(row.history_count)));
+    for (SamplingRow& row : rows_) {
+      BOLIDE_TRY(move(row.history, static_cast<size_t>(row.history_count)));
+      BOLIDE_TRY(move(row.biases, static_cast<size_t>(row.bias_count)));
+    }
     const SamplingRow* rows = rows_.data();
     BOLIDE_TRY(move(rows, rows_.size()));
     batch.sampling = {rows, rows_.size()};
