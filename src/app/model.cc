@@ -298,6 +298,11 @@ Result<Read> read_model(const std::filesystem::path& path, const ModelOptions& o
                                              "positions for {} and cannot go beyond: ask for no more",
                                              path.string(), options.context, facts.positions));
   const RunnerOptions runner = runner_options_of(options, context_max);
+  // A grid's second dimension has one row of blocks for each.
+  constexpr int32_t kTokensPerStepGpuMax = 65535;
+  if (options.device != DeviceKind::kCpu && runner.tokens_per_step > kTokensPerStepGpuMax)
+    return error(Code::kInvalid,
+                 fmt::format("{} tokens a step: at most {} on a GPU", runner.tokens_per_step, kTokensPerStepGpuMax));
   log::debug("model read",
              {{"file", std::string_view(path.native())},
               {"format", std::string_view(prepared.loaded.format)},

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "ops/group_attention.h"
+#include "tune/timing_cache.h"
 
 namespace bolide {
 namespace {
@@ -174,6 +175,7 @@ Result<> NetworkModel::read() {
     cuda.threads = settings_.threads;
     BOLIDE_TRY(std::unique_ptr<Device> gpu, make_cuda_device(cuda));
     gpu_ = std::move(gpu);
+    if (!settings_.tuning_cache.empty()) BOLIDE_TRY(TimingCache::check_is_ours(settings_.tuning_cache));
     const ModelOptions where{.tuning_cache = settings_.tuning_cache};
     on_gpu_ = std::make_shared<DeviceShared>(*gpu_, tuning_file(where, gpu_->info()));
   }

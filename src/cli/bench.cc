@@ -65,61 +65,86 @@ nlohmann::ordered_json to_json(const Stat& stat) {
   return {{"median", stat.median}, {"min", stat.min}, {"max", stat.max}};
 }
 
+nlohmann::ordered_json or_null(const std::optional<double>& value) {
+  return value.has_value() ? nlohmann::ordered_json(*value) : nlohmann::ordered_json();
+}
+
 struct Measured {
   Stat prompt_tokens_per_s, decode_tokens_per_s, ttft_ms;
   double decode_step_ms = 0;
   WorkloadCost cost;
   int64_t peak_bytes = 0;  // 0: not known
-  // Of a GPU that tells.
-  double prompt_joules_per_token = 0, decode_joules_per_token = 0;
+  // Of a GPU that tells, if it worked long enough.
+  std::optional<double> prompt_joules_per_token, decode_joules_per_token;
   std::optional<GpuReading> gpu;
   std::string driver;
 };
 
-Result<Measured> measure(Model& model, const BenchFlags& flags) {
-  Measured measured;
+struct Phase {
+  std::vector<double> seconds;  // of each run
+  std::optional<double> watts;  // of the GPU meanwhile
+};
+
+// One run that is not counted, then --repeat of them; more where a GPU's power cannot be told yet.
+Result<Phase> measure_phase(Model& model, const BenchFlags& flags, bool prompt, GpuEnergy& energy,
+                            std::optional<GpuReading>* last) {
   const WorkloadOptions workload{flags.prompt, flags.generate, flags.batch, flags.depth, 1};
-  std::vector<double> prompt, ttft, decode;
+  Phase phase;
   ProgressLine line;
   std::string stage;
-  const auto progress = [&](std::string_view what, int32_t run) {
-    stage = run == 0 ? fmt::format("{}: warming up", what) : fmt::format("{} {}/{}", what, run, flags.repeat);
-    line.show(stage);
-  };
-  const auto show_tokens = [&](int64_t done, int64_t all) {
+  // Tokens beforehand are not part of what is measured: then the energy of each run counts by itself.
+  const int64_t before = int64_t{flags.batch} * flags.depth;
+  const auto see_tokens = [&](int64_t done, int64_t all) {
     if (done < all) line.show(fmt::format("{}, {}/{} tokens", stage, done, all));
+    if (before > 0 && done == before) energy.begin();
   };
-  const WorkloadProgress on_tokens(show_tokens);
-  GpuEnergy energy(*model.device);
-  const auto per_token = [&](int32_t tokens) {
-    const GpuSpent spent = energy.end();
-    if (energy.known()) measured.gpu = spent.last;
-    return spent.joules / (static_cast<double>(tokens) * flags.batch * flags.repeat);
+  const WorkloadProgress on_tokens(see_tokens);
+  const auto unknown_yet = [&] {
+    return energy.known() && before == 0 && energy.seconds() < GpuEnergy::kSpanSecondsLeast;
   };
-  measured.driver = energy.driver();
-  for (int32_t i = 0; flags.prompt > 0 && i <= flags.repeat; ++i) {
-    progress("prompt", i);
-    BOLIDE_TRY(const double seconds, run_prompt(model, workload, nullptr, &on_tokens));
-    if (i == 0) energy.begin();
-    if (i == 0) continue;  // warm-up: pages, plans, the pool
-    prompt.push_back(flags.prompt * static_cast<double>(flags.batch) / seconds);
-    ttft.push_back(seconds * 1000);
+  const std::string_view what = prompt ? "prompt" : "decode";
+  for (int32_t i = 0; i <= flags.repeat || unknown_yet(); ++i) {
+    stage = i == 0 ? fmt::format("{}: warming up", what) : fmt::format("{} {}/{}", what, i, flags.repeat);
+    line.show(stage);
+    BOLIDE_TRY(const double seconds, prompt ? run_prompt(model, workload, nullptr, &on_tokens)
+                                            : run_decode(model, workload, nullptr, &on_tokens));
+    if (before > 0 && i > 0 && energy.known()) *last = energy.end();
+    if (i == 0 && before == 0) energy.begin();  // pages, plans and pools are there now
+    if (i > 0 && i <= flags.repeat) phase.seconds.push_back(seconds);
   }
-  if (!prompt.empty()) measured.prompt_joules_per_token = per_token(flags.prompt);
-  for (int32_t i = 0; flags.generate > 0 && i <= flags.repeat; ++i) {
-    progress("decode", i);
-    BOLIDE_TRY(const double seconds, run_decode(model, workload, nullptr, &on_tokens));
-    if (i == 0) energy.begin();
-    if (i == 0) continue;
-    decode.push_back(flags.generate * static_cast<double>(flags.batch) / seconds);
+  if (before == 0 && energy.known()) *last = energy.end();
+  phase.watts = energy.watts();
+  return phase;
+}
+
+Result<Measured> measure(Model& model, const BenchFlags& flags) {
+  Measured measured;
+  const auto per_token = [&](const Phase& phase, int32_t tokens) -> std::optional<double> {
+    if (!phase.watts.has_value()) return std::nullopt;
+    return *phase.watts * median(phase.seconds) / (static_cast<double>(tokens) * flags.batch);
+  };
+  const auto rates = [&](const Phase& phase, int32_t tokens) {
+    std::vector<double> rates;
+    for (const double seconds : phase.seconds) rates.push_back(tokens * static_cast<double>(flags.batch) / seconds);
+    return summarise(rates);
+  };
+  if (flags.prompt > 0) {
+    GpuEnergy energy(*model.device);
+    BOLIDE_TRY(Phase phase, measure_phase(model, flags, true, energy, &measured.gpu));
+    measured.prompt_tokens_per_s = rates(phase, flags.prompt);
+    measured.prompt_joules_per_token = per_token(phase, flags.prompt);
+    for (double& seconds : phase.seconds) seconds *= 1000;
+    measured.ttft_ms = summarise(phase.seconds);
   }
-  if (!decode.empty()) measured.decode_joules_per_token = per_token(flags.generate);
-  line.clear();
-  if (!prompt.empty()) measured.prompt_tokens_per_s = summarise(prompt), measured.ttft_ms = summarise(ttft);
-  if (!decode.empty()) {
-    measured.decode_tokens_per_s = summarise(decode);
+  if (flags.generate > 0) {
+    GpuEnergy energy(*model.device);
+    BOLIDE_TRY(const Phase phase, measure_phase(model, flags, false, energy, &measured.gpu));
+    measured.decode_tokens_per_s = rates(phase, flags.generate);
+    measured.decode_joules_per_token = per_token(phase, flags.generate);
     measured.decode_step_ms = 1000. * flags.batch / measured.decode_tokens_per_s.median;
   }
+  measured.driver = GpuEnergy(*model.device).driver();
+  const WorkloadOptions workload{flags.prompt, flags.generate, flags.batch, flags.depth, 1};
   BOLIDE_TRY(measured.cost, cost_of_workload(model, workload));
   if (const auto memory = read_process_memory()) measured.peak_bytes = memory->peak_bytes;
   return measured;
@@ -177,8 +202,8 @@ void print_json(const BenchFlags& flags, const Model& model, const Measured& m, 
                                {"activations", model.runner->arena_bytes()}};
   if (m.gpu.has_value())
     out["gpu_state"] = {{"driver", m.driver},
-                        {"prompt_joules_per_token", m.prompt_joules_per_token},
-                        {"decode_joules_per_token", m.decode_joules_per_token},
+                        {"prompt_joules_per_token", or_null(m.prompt_joules_per_token)},
+                        {"decode_joules_per_token", or_null(m.decode_joules_per_token)},
                         {"power_watts", m.gpu->power_watts},
                         {"power_limit_watts", m.gpu->power_limit_watts},
                         {"sm_mhz", m.gpu->sm_mhz},
@@ -231,7 +256,8 @@ void print_text(const BenchFlags& flags, const Model& model, const Measured& m, 
     fmt::print("{:<22}{:>10.1f} GB/s{}\n", "", rates.decode_gbytes,
                share(roofs, "memory_read", device.threads, rates.decode_gbytes));
     if (m.gpu.has_value())
-      fmt::print("{:<22}{:>10.4f} J/token; {:.0f} W of {:.0f}, {} MHz\n", "", m.decode_joules_per_token,
+      fmt::print("{:<22}{:>10} J/token; {:.0f} W of {:.0f}, {} MHz\n", "",
+                 m.decode_joules_per_token ? fmt::format("{:.4f}", *m.decode_joules_per_token) : "?",
                  m.gpu->power_watts, m.gpu->power_limit_watts, m.gpu->sm_mhz);
   }
   fmt::print("{:<22}{:>10.1f} ms\n", "load", model.times.total_ms);

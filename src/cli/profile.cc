@@ -206,33 +206,30 @@ class PhaseProfile {
     return see_launches(step);
   }
 
-  // Runs for at least kSecondsLeast, since energy is counted in steps of some milliseconds; what comes before the phase
-  // is not counted.
+  // Runs until the GPU's power can be told; what comes before the phase is not counted, and then every run must be long
+  // enough by itself.
   Result<> measure_energy(GpuStep& step, double& wall_seconds) {
-    constexpr double kSecondsLeast = 0.5;
-    constexpr int kRunsMost = 50;
     GpuEnergy energy(*model_.device);
     const int64_t before = int64_t{flags_.batch} * flags_.depth;
     const auto begin = [&](int64_t done, int64_t) {
       if (done == before) energy.begin();
     };
-    const WorkloadProgress progress(begin);
+    const WorkloadProgress after_depth(begin);
+    const bool run_by_run = before > 0;
     std::vector<double> walls;
-    double joules = 0, seconds = 0;
-    GpuSpent spent;
-    for (int run = 0; run < flags_.repeat || (seconds < kSecondsLeast && run < kRunsMost); ++run) {
-      energy.begin();
-      BOLIDE_TRY(const double wall, once(workload_, nullptr, &progress));
-      spent = energy.end();
-      joules += spent.joules;
-      seconds += wall;
+    energy.begin();
+    for (int run = 0;
+         run < flags_.repeat || (energy.known() && !run_by_run && energy.seconds() < GpuEnergy::kSpanSecondsLeast);
+         ++run) {
+      BOLIDE_TRY(const double wall, once(workload_, nullptr, run_by_run ? &after_depth : nullptr));
       walls.push_back(wall);
+      if (run_by_run) step.sm_mhz = energy.end().sm_mhz;
     }
+    if (!run_by_run) step.sm_mhz = energy.end().sm_mhz;
     wall_seconds = median(walls);
-    if (energy.known()) {
-      step.joules = joules / static_cast<double>(walls.size());
-      step.watts = joules / seconds;
-      step.sm_mhz = spent.last.sm_mhz;
+    if (const std::optional<double> watts = energy.watts()) {
+      step.watts = *watts;
+      step.joules = *watts * wall_seconds;
     }
     return {};
   }

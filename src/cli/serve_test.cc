@@ -58,6 +58,8 @@ TEST(Serve, NamesOfModels) {
   EXPECT_EQ(name("a/b/model.gguf"), "model");
   EXPECT_EQ(name("a/folder/"), "folder");
   EXPECT_EQ(name("synth:smollm2-135m"), "smollm2-135m");
+  EXPECT_EQ(split_model_argument("synth:smollm2-135m:layers=1").second, "synth:smollm2-135m:layers=1");
+  EXPECT_EQ(split_model_argument("a=synth:smollm2-135m:seed=1").second, "synth:smollm2-135m:seed=1");
   EXPECT_EQ(name("small=a/b.gguf"), "small");
   EXPECT_EQ(split_model_argument("small=a/b.gguf").second, "a/b.gguf");
   EXPECT_EQ(name("a/x=y.gguf"), "x=y");

@@ -68,7 +68,8 @@ struct ServedModels::Loaded {
 
 std::pair<std::string, std::string> split_model_argument(const std::string& argument) {
   const size_t equals = argument.find('=');
-  if (equals != std::string::npos && argument.find('/') > equals && !std::filesystem::exists(argument))
+  const bool is_synth = argument.starts_with("synth:");  // whose options have such signs
+  if (equals != std::string::npos && argument.find('/') > equals && !is_synth && !std::filesystem::exists(argument))
     return {argument.substr(0, equals), argument.substr(equals + 1)};
   std::string name = argument;
   if (const size_t colon = name.find(':'); name.starts_with("synth:")) name = name.substr(colon + 1);

@@ -61,7 +61,10 @@ Result<> tune_model(const TuneFlags& flags) {
   if (file.empty())
     return error(Code::kInvalid,
                  "there is no cache folder (neither XDG_CACHE_HOME nor HOME is set): say --tuning-cache FILE");
-  if (!options.tuning_cache.empty()) BOLIDE_TRY(check_output_file(file));
+  if (!options.tuning_cache.empty()) {
+    BOLIDE_TRY(check_output_file(file));
+    BOLIDE_TRY(TimingCache::check_is_ours(file));
+  }
   BOLIDE_TRY(PlanSet plans, outline_plans(flags.path, options));
   const SymbolValues most = plans.limits().sizes;
   BOLIDE_TRY(const std::vector<int64_t> tokens, parse_tokens(flags.tokens, most[Symbol::kTokens]));

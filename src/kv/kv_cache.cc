@@ -25,11 +25,14 @@ Result<Buffer> reserve(const KvLayout& layout, Device& device, size_t others) {
                     layout.layers, layout.kv_heads, layout.head_dim, layout.blocks, layout.block_tokens,
                     layout.flag_at_fault()));
   const auto what = [&] {
-    return fmt::format("KV cache for {} tokens ({}, {:.1f} MB){}; a smaller {}{} needs less",
-                       int64_t{layout.blocks} * layout.block_tokens, to_string(layout.dtype),
-                       static_cast<double>(bytes) / 1e6,
-                       others == 0 ? "" : fmt::format(" and weights ({:.1f} MB)", static_cast<double>(others) / 1e6),
-                       layout.flag_at_fault(), layout.dtype == DType::kF32 ? " or --kv-type bf16" : "");
+    const auto mb = [](uint64_t size) { return fmt::format("{:.1f} MB", static_cast<double>(size) / 1e6); };
+    if (const auto free = device.free_memory(); free && *free < others)
+      return fmt::format("the weights need {}; a smaller model, or one whose weights have fewer bits, needs less",
+                         mb(others));
+    return fmt::format("KV cache for {} tokens ({}, {}){}; a smaller {}{} needs less",
+                       int64_t{layout.blocks} * layout.block_tokens, to_string(layout.dtype), mb(bytes),
+                       others == 0 ? "" : fmt::format(" and weights ({})", mb(others)), layout.flag_at_fault(),
+                       layout.dtype == DType::kF32 ? " or --kv-type bf16" : "");
   };
   uint64_t sum = 0;
   if (add_overflows(bytes, uint64_t{others}, &sum)) sum = UINT64_MAX;

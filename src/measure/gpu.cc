@@ -21,15 +21,26 @@ GpuEnergy::GpuEnergy(Device& device) {
 }
 
 void GpuEnergy::begin() {
-  if (known()) first_ = meter_->read();
+  if (known()) first_joules_ = meter_->read().energy_joules;
+  began_ = std::chrono::steady_clock::now();
 }
 
-GpuSpent GpuEnergy::end() const {
-  GpuSpent spent;
-  if (!known()) return spent;
-  spent.last = meter_->read();
-  spent.joules = spent.last.energy_joules - first_.energy_joules;
-  return spent;
+double GpuEnergy::seconds() const {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
+}
+
+GpuReading GpuEnergy::end() {
+  if (!known()) return {};
+  const double span = seconds();
+  const GpuReading last = meter_->read();
+  const double joules = last.energy_joules - first_joules_;
+  if (span >= kSpanSecondsLeast && joules > 0) joules_ += joules, counted_seconds_ += span;
+  return last;
+}
+
+std::optional<double> GpuEnergy::watts() const {
+  if (counted_seconds_ == 0) return std::nullopt;
+  return joules_ / counted_seconds_;
 }
 
 }  // namespace bolide

@@ -7,6 +7,7 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "base/options.h"
@@ -88,14 +89,21 @@ Result<SynthRequest> parse_synth_name(std::string_view name) {
     return word;
   };
   SynthRequest request;
+  std::set<std::string_view> given;  // of what can be said once
+  const auto first = [&](std::string_view what) -> Result<> {
+    if (given.insert(what).second) return {};
+    return error(Code::kInvalid, fmt::format("{:.160}: it says {} twice", name, what));
+  };
   BOLIDE_TRY(request.architecture, find_architecture(next()).context("synth"));
   while (!rest.empty()) {
     const std::string_view word = next();
     BOLIDE_TRY(const auto layers, number_behind<int64_t>(word, "layers=", 1).context("synth"));
     BOLIDE_TRY(const auto seed, number_behind<uint64_t>(word, "seed=", 0).context("synth"));
     if (layers) {
+      BOLIDE_TRY(first("layers"));
       request.layers = *layers;
     } else if (seed) {
+      BOLIDE_TRY(first("seed"));
       request.seed = *seed;
     } else {
       const auto type = find_synth_type(word);
@@ -104,6 +112,7 @@ Result<SynthRequest> parse_synth_name(std::string_view name) {
                      fmt::format("{:.160}: \"{:.40}\" is no type of weights (known are {}) and neither layers=N nor "
                                  "seed=N",
                                  name, word, known_synth_types()));
+      BOLIDE_TRY(first("the type of weights"));
       request.type = *type;
     }
   }

@@ -269,6 +269,9 @@ TEST(Synth, NamesAreReadBackAndWrongOnesAnswered) {
       {"synth:long-1b:seed=-1", "whole number"},
       {"synth:long-1b:layers=99999999999999999999", "whole number"},
       {"synth:long-1b::bf16", "no type"},
+      {"synth:long-1b:bf16:q4_0", "twice"},
+      {"synth:long-1b:layers=1:layers=2", "twice"},
+      {"synth:long-1b:seed=1:seed=1", "twice"},
   };
   for (const auto& [name, part] : wrong) {
     const auto request = parse_synth_name(name);

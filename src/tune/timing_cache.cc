@@ -82,6 +82,18 @@ TimingCache TimingCache::read(const std::filesystem::path& path, std::string fin
   return cache;
 }
 
+Result<> TimingCache::check_is_ours(const std::filesystem::path& path) {
+  const auto text = read_file(path, kFileMax);
+  if (!text && text.error().code == Code::kNotFound) return {};
+  if (text) {
+    const nlohmann::json file = nlohmann::json::parse(*text, nullptr, false);
+    if (file.is_object() && file.contains("machine") && file.contains("entries")) return {};
+  }
+  return error(Code::kInvalid,
+               fmt::format("--tuning-cache {}: is there already and is no file of tuned choices; choose another name",
+                           path.string()));
+}
+
 Result<> TimingCache::write(const std::filesystem::path& path) const {
   nlohmann::ordered_json entries = nlohmann::ordered_json::object();
   for (const auto& [key, entry] : entries_)

@@ -24,6 +24,8 @@ class TimingCache {
   // What the file has for this machine. No file, or another machine's: nothing. What is no such file: nothing, and a
   // warning that names it.
   static TimingCache read(const std::filesystem::path& path, std::string fingerprint);
+  // For a path that a user names. Errors: a file is there that is none of these, which `write` would replace.
+  static Result<> check_is_ours(const std::filesystem::path& path);
   // Replaces the file at once, and makes its folder.
   Result<> write(const std::filesystem::path& path) const;
 

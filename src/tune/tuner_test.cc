@@ -130,6 +130,18 @@ TEST_F(TimingFile, AbsentOrBrokenIsEmpty) {
   EXPECT_EQ(TimingCache::read(path, "m").size(), 1u);
 }
 
+TEST_F(TimingFile, OthersFilesAreNotReplaced) {
+  EXPECT_TRUE(TimingCache::check_is_ours(path).has_value());
+  for (const std::string_view text : {"", "my notes", "{}", R"({"model_type": "llama"})"}) {
+    write(text);
+    const auto ours = TimingCache::check_is_ours(path);
+    ASSERT_FALSE(ours.has_value()) << text;
+    EXPECT_NE(ours.error().text.find(path.string()), std::string::npos) << ours.error().text;
+  }
+  ASSERT_TRUE(TimingCache("m").write(path).has_value());
+  EXPECT_TRUE(TimingCache::check_is_ours(path).has_value());
+}
+
 TEST(TimingCache, NamesTheMachine) {
   DeviceInfo info;
   info.gpu = GpuInfo{.name = "NVIDIA H200", .compute_capability = 90, .multiprocessors = 132, .driver_version = 13000};

@@ -2,6 +2,9 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
+#include <cstdlib>
+#include <filesystem>
+
 #include "base/log.h"
 #include "device/cuda/cublaslt.h"
 #include "device/cuda/cuda_event.h"
@@ -42,8 +45,10 @@ Result<int> count_devices() {
   int driver = 0, count = 0;
   if (cudaDriverGetVersion(&driver) != cudaSuccess) driver = 0;
   if (driver == 0)
-    return error(Code::kUnavailable,
-                 "--device cuda: there is no NVIDIA driver (libcuda.so.1) on this machine; use --device cpu");
+    return error(
+        Code::kUnavailable,
+        "--device cuda: there is no NVIDIA driver (libcuda.so.1) on this machine that can be used; use --device "
+        "cpu");
   if (driver < kOldestDriver)
     return error(
         Code::kUnavailable,
@@ -51,9 +56,12 @@ Result<int> count_devices() {
                     "update the driver or use --device cpu",
                     version_text(driver), version_text(kOldestDriver)));
   const cudaError_t status = cudaGetDeviceCount(&count);
-  if (status == cudaErrorNoDevice || (status == cudaSuccess && count == 0))
+  if (status == cudaErrorNoDevice || (status == cudaSuccess && count == 0)) {
+    const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
     return error(Code::kUnavailable,
-                 "--device cuda: the driver shows no GPU (is CUDA_VISIBLE_DEVICES empty?); use --device cpu");
+                 fmt::format("--device cuda: the driver shows no GPU{}; use --device cpu",
+                             visible == nullptr ? "" : fmt::format(" with CUDA_VISIBLE_DEVICES=\"{:.100}\"", visible)));
+  }
   if (status != cudaSuccess)
     return error(Code::kUnavailable, fmt::format("--device cuda: cudaGetDeviceCount: {}: {}", cudaGetErrorName(status),
                                                  cudaGetErrorString(status)));
@@ -98,8 +106,9 @@ class CudaDevice final : public Device {
     if (auto done = state_->check(cudaMalloc(&data, bytes), fmt::format("cudaMalloc of {} bytes", bytes)); !done) {
       if (done.error().code != Code::kOutOfMemory) return std::move(done).error();
       const auto free = free_memory();
-      return std::move(done).error().context(
-          fmt::format("{} has {} of {} bytes free", info_.name, free ? *free : 0, info_.gpu->memory_bytes));
+      return std::move(done).error().context(fmt::format("{} has {:.1f} of {:.1f} MB free", info_.name,
+                                                         static_cast<double>(free ? *free : 0) / 1e6,
+                                                         static_cast<double>(info_.gpu->memory_bytes) / 1e6));
     }
     return Buffer(static_cast<std::byte*>(data), bytes, info_.id, [](std::byte* p, size_t) { cudaFree(p); });
   }
@@ -200,6 +209,8 @@ Result<std::unique_ptr<Device>> make_cuda_device(const CudaOptions& options) {
     return error(Code::kNotFound, fmt::format("--device cuda:{}: there {} (cuda:0{})", options.index,
                                               count == 1 ? "is one GPU" : fmt::format("are {} GPUs", count),
                                               count == 1 ? "" : fmt::format(" to cuda:{}", count - 1)));
+  if (std::error_code failure; !options.libraries.empty() && !std::filesystem::is_directory(options.libraries, failure))
+    return error(Code::kNotFound, fmt::format("--cuda-libs {}: there is no such folder", options.libraries.string()));
   BOLIDE_TRY(const auto host, make_cpu_device(options.threads, std::nullopt));
   auto state = std::make_shared<CudaState>(options.index, find_cuda_libraries(options.libraries));
   BOLIDE_TRY(state->enter());
