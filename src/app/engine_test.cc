@@ -1,10 +1,11 @@
 // Many requests at once through the engine, with real models: every answer has the bits that it has alone, whatever the
 // batch, the chunks of its prompt, what was cached and who was preempted (--deterministic).
-#include <condition_variable>
+#include <map>
 
 #include "app/test_models.h"
 #include "engine/engine.h"
 #include "engine/plan_runner.h"
+#include "engine/testing/collector.h"
 
 namespace bolide {
 namespace {
@@ -17,33 +18,16 @@ struct Said {
   bool operator==(const Said&) const = default;
 };
 
-class Collector final : public RequestSink {
- public:
-  void on_progress(const Progress& p) override {
-    const std::lock_guard lock(mutex_);
-    said_[p.choice].tokens.push_back(p.token);
-    said_[p.choice].logprobs.push_back(p.logprob);
-    over_ = p.request_over;
-    if (over_) ended_.notify_all();
+std::map<int32_t, Said> said_to(Collector& sink) {
+  EXPECT_TRUE(sink.wait());
+  EXPECT_EQ(sink.failure(), "");
+  std::map<int32_t, Said> said;
+  for (const Progress& p : sink.progress()) {
+    said[p.choice].tokens.push_back(p.token);
+    said[p.choice].logprobs.push_back(p.logprob);
   }
-  void on_failure(const Error& failure) override {
-    const std::lock_guard lock(mutex_);
-    ADD_FAILURE() << failure.text;
-    over_ = true;
-    ended_.notify_all();
-  }
-  std::map<int32_t, Said> wait() {
-    std::unique_lock lock(mutex_);
-    EXPECT_TRUE(ended_.wait_for(lock, std::chrono::seconds(120), [&] { return over_; }));
-    return said_;
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable ended_;
-  std::map<int32_t, Said> said_;
-  bool over_ = false;
-};
+  return said;
+}
 
 ModelOptions options_of(int32_t sequences, bool deferred) {
   ModelOptions options = test::exact_options();
@@ -121,7 +105,7 @@ void expect_bits_of_each_alone(const char* name, int32_t sequences, bool deferre
     ASSERT_TRUE(engine.submit(request, sinks.back()).has_value());
   }
   for (size_t i = 0; i < requests.size(); ++i) {
-    std::map<int32_t, Said> said = sinks[i]->wait();
+    std::map<int32_t, Said> said = said_to(*sinks[i]);
     for (int32_t choice = 0; choice < requests[i].choices; ++choice) {
       const Said want = alone(reference, requests[i], choice);
       EXPECT_EQ(said[choice].tokens, want.tokens) << "request " << i << ", choice " << choice;

@@ -6,6 +6,7 @@
 #include "app/test_models.h"
 #include "engine/engine.h"
 #include "engine/plan_runner.h"
+#include "engine/testing/collector.h"
 #include "engine/top_logprobs.h"
 
 namespace bolide {
@@ -14,28 +15,6 @@ namespace {
 using test::exact_options;
 using test::golden_model;
 using test::open_path;
-
-class Sink final : public RequestSink {
- public:
-  void on_progress(const Progress& progress) override {
-    const std::lock_guard lock(mutex_);
-    progress_.push_back(progress);
-    over_ = progress.request_over;
-    changed_.notify_all();
-  }
-  void on_failure(const Error& failure) override { ADD_FAILURE() << failure.text; }
-  std::vector<Progress> wait() {
-    std::unique_lock lock(mutex_);
-    EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(60), [&] { return over_; }));
-    return progress_;
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<Progress> progress_;
-  bool over_ = false;
-};
 
 TEST(TopLogprobs, OfAnEngineAreThoseOfTheModelsLogits) {
   for (const bool deferred : {false, true}) {
@@ -46,20 +25,22 @@ TEST(TopLogprobs, OfAnEngineAreThoseOfTheModelsLogits) {
     const std::unique_ptr<Device> device = std::move(model.device);
     Engine engine(std::make_unique<PlanRunner>(std::move(model.runner)), {});
     // Some want tokens, some do not, in the same steps.
-    std::vector<std::pair<Request, std::shared_ptr<Sink>>> asked;
+    std::vector<std::pair<Request, std::shared_ptr<Collector>>> asked;
     for (int32_t i = 0; i < 4; ++i) {
       Request request;
       for (int32_t t = 0; t < 5 + i * 3; ++t) request.prompt.push_back((t * 31 + i * 7) % 200);
       request.tokens_max = 10;
       request.top_logprobs = i == 1 ? 0 : 3 + i;
-      asked.emplace_back(request, std::make_shared<Sink>());
+      asked.emplace_back(request, std::make_shared<Collector>());
       ASSERT_TRUE(engine.submit(request, asked.back().second).has_value());
     }
     Model alone = open_path(golden_model("qwen3"), exact_options());
     for (const auto& [request, sink] : asked) {
       Sequence sequence;
       sequence.tokens = request.prompt;
-      for (const Progress& progress : sink->wait()) {
+      ASSERT_TRUE(sink->wait());
+      EXPECT_EQ(sink->failure(), "");
+      for (const Progress& progress : sink->progress()) {
         ASSERT_EQ(progress.top.size(), static_cast<size_t>(request.top_logprobs)) << deferred;
         const Work work{&sequence, sequence.size() - sequence.computed};
         test::must(alone.runner->step(std::span(&work, 1)));

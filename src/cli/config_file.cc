@@ -88,12 +88,16 @@ Result<ConfigFile> parse_config(std::string_view yaml, std::string_view name) {
   ConfigFile file;
   file.name = name;
   if (utf8_invalid_at(yaml) != kUtf8Valid) return error(Code::kInvalid, fmt::format("{}: is not UTF-8 text", name));
+  // yaml-cpp takes a quoted text without an end to be ended by the file's, but not if no line ends there.
+  yaml = yaml.substr(0, yaml.find_last_not_of(" \t\r\n") + 1);
   try {
     const std::vector<YAML::Node> documents = YAML::LoadAll(std::string(yaml));
     if (documents.size() > 1) return error(Code::kInvalid, fmt::format("{}: has several YAML documents", name));
     if (documents.empty()) return file;
     return read_document(documents.front(), std::move(file));
   } catch (const YAML::Exception& failure) {
+    if (failure.msg == YAML::ErrorMsg::EOF_IN_SCALAR)
+      return wrong(file, failure.mark, "a text in quotation marks, which begins here or above, does not end");
     return wrong(file, failure.mark, failure.msg);
   }
 }

@@ -63,7 +63,11 @@ TEST(ConfigFile, ErrorsNameLineAndKey) {
   EXPECT_EQ(error_of("port: [1, 2]\n"), "serve.yaml, line 1: port needs one value, not a list or a mapping");
   EXPECT_EQ(error_of("port: 1\n\nport: 2\n"), "serve.yaml, line 3: port is given twice");
   EXPECT_EQ(error_of("- a\n"), "serve.yaml, line 1: there must be \"option: value\" on each line");
-  EXPECT_EQ(error_of("host: \"a").substr(0, 17), "serve.yaml, line ");
+  for (const char* yaml : {"host: \"a", "host: \"a\n", "host: 'a\n\n", "host: 'a''\n", "host: \"a\\\"  \n"})
+    EXPECT_EQ(error_of(yaml), "serve.yaml, line 1: a text in quotation marks, which begins here or above, does not end")
+        << yaml;
+  EXPECT_EQ(error_of("host: \"a\nport: 1\n").substr(0, 19), "serve.yaml, line 2:");
+  EXPECT_EQ(error_of("host: \"a\n  b\"\nport: 1\n"), "");
   EXPECT_EQ(error_of("models: [[a]]\n"), "serve.yaml, line 1: a model is given as [NAME=]MODEL");
   EXPECT_NE(error_of("a: 1\n---\nb: 2\n"), "");
   EXPECT_NE(error_of("host: \xff\n"), "");

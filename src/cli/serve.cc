@@ -1,5 +1,6 @@
 // bolide serve: models behind HTTP.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <signal.h>
 #include <sys/resource.h>
 
@@ -8,6 +9,7 @@
 #include <chrono>
 #include <cstdio>
 #include <functional>
+#include <thread>
 
 #include "app/network.h"
 #include "base/file.h"
@@ -43,6 +45,7 @@ Clients of OpenAI's API take http://127.0.0.1:8000/v1 as their base URL. The fir
 requests end, the second ends at once.)";
 
 constexpr uint64_t kKeyFileBytesMax = 4u << 20;
+constexpr int64_t kStepUs = 2'000'000;  // for a step to end, when what was to be answered is cut off
 
 struct ServeFlags {
   EngineFlags engine;
@@ -60,6 +63,10 @@ struct ServeFlags {
   int32_t http_threads = 2;
   int64_t body_bytes = 16 << 20;
   std::string metrics_compat;
+  int32_t metrics_port = -1;
+  std::string metrics_host;
+  bool metrics_no_auth = false;
+  double drain_delay = 0;
   std::string config_file;
   bool print_config = false;
 };
@@ -85,6 +92,19 @@ constexpr Option<ServeFlags> kServeOptions[] = {
      &ServeFlags::metrics_compat,
      {.choices = "|vllm|trtllm|triton"},
      "/metrics has these names too, for dashboards that know them"},
+    {"metrics_port",
+     &ServeFlags::metrics_port,
+     {.min = -1, .max = 65535},
+     "TCP port that /metrics and health have to themselves; 0: any free one; -1: they are on --port"},
+    {"metrics_host", &ServeFlags::metrics_host, {}, "address of --metrics-port; empty: that of --host"},
+    {"metrics_no_auth",
+     &ServeFlags::metrics_no_auth,
+     {},
+     "--metrics-port needs no key, though it is not for this machine alone"},
+    {"drain_delay",
+     &ServeFlags::drain_delay,
+     {.unit = "s", .min = 0, .max = 3600},
+     "after SIGTERM that requests are still taken while readiness is red already, for load balancers to take note"},
     {"http_threads", &ServeFlags::http_threads, {.min = 1, .max = 256}, "threads that read and write for clients"},
     {"body_bytes", &ServeFlags::body_bytes, {.unit = "bytes", .min = 1024, .max = 1 << 30}, "a request's body at most"},
 };
@@ -140,6 +160,10 @@ void allow_connections() {
 
 bool is_loopback(const std::string& host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
 
+std::string metrics_host(const ServeFlags& flags) {
+  return flags.metrics_host.empty() ? flags.host : flags.metrics_host;
+}
+
 // Flags that cannot all be meant, and those that would leave the server open by mistake.
 Result<> check_combination(const ServeFlags& flags) {
   if (flags.tls_cert.empty() != flags.tls_key.empty())
@@ -150,7 +174,50 @@ Result<> check_combination(const ServeFlags& flags) {
     return error(Code::kInvalid, fmt::format("--host {:.100} lets others than this machine ask: give --api-key-file, "
                                              "or --no-auth if everybody may",
                                              flags.host));
+  if (flags.metrics_port < 0 && (!flags.metrics_host.empty() || flags.metrics_no_auth))
+    return error(Code::kInvalid, "--metrics-host and --metrics-no-auth are of --metrics-port: give that, too");
+  const bool anybody = flags.no_auth || flags.metrics_no_auth;
+  if (flags.metrics_port >= 0 && !is_loopback(metrics_host(flags)) && flags.api_key_file.empty() && !anybody)
+    return error(Code::kInvalid,
+                 fmt::format("--metrics-host {:.100} lets others than this machine read metrics: give --api-key-file, "
+                             "or --metrics-no-auth if everybody may",
+                             metrics_host(flags)));
   return {};
+}
+
+server::ApiOptions api_options(const ServeFlags& flags, const Version& version) {
+  server::ApiOptions options;
+  options.version = version.number;
+  options.body_bytes_max = static_cast<size_t>(flags.body_bytes);
+  options.request_us_max = static_cast<int64_t>(flags.request_seconds * 1e6);
+  options.model_control = !flags.no_model_control;
+  options.loopback_names_only = flags.api_key_file.empty() && !flags.no_auth;
+  if (flags.metrics_port < 0) return options;
+  const bool local = is_loopback(metrics_host(flags)), anybody = flags.no_auth || flags.metrics_no_auth;
+  options.metrics_listener = {.needs_key = !local && !anybody, .loopback_names_only = local && !anybody};
+  return options;
+}
+
+server::HttpOptions http_options(const ServeFlags& flags) {
+  server::HttpOptions options;
+  options.host = flags.host;
+  options.port = static_cast<uint16_t>(flags.port);
+  options.threads = flags.http_threads;
+  options.tls_certificate = flags.tls_cert;
+  options.tls_key = flags.tls_key;
+  options.limits.body_bytes = static_cast<uint64_t>(flags.body_bytes);
+  return options;
+}
+
+server::HttpOptions metrics_http_options(const ServeFlags& flags) {
+  server::HttpOptions options = http_options(flags);
+  options.host = metrics_host(flags);
+  options.port = static_cast<uint16_t>(flags.metrics_port);
+  options.host_flag = "--metrics-host", options.port_flag = "--metrics-port";
+  options.threads = 1;
+  options.limits.body_bytes = options.limits.bodies_bytes = 64 * 1024;
+  options.limits.connections = options.limits.connections_per_client = 256;
+  return options;
 }
 
 Result<ServedModelOptions> model_options(const ServeFlags& flags, uint64_t secret) {
@@ -216,22 +283,38 @@ void print_start(const ServeFlags& flags, const ServedModels& models, uint16_t p
                   options, url, first));
 }
 
-// Requests that run end, new ones are refused; what is not over in time is cut off.
-void drain(const ServeFlags& flags, server::Api& api, ServedModels& models, server::HttpServer& http) {
-  tell(fmt::format("ending: running requests have {} s; the next signal ends at once", flags.engine.drain_seconds));
+// Requests that run end, new ones are refused; what is not over in time is cut off. `metrics`: null, or where they are
+// read until all else has ended.
+void drain(const ServeFlags& flags, server::Api& api, ServedModels& models, server::HttpServer& http,
+           server::HttpServer* metrics) {
   api.set_draining();
   http.retire();
+  if (flags.drain_delay > 0) {
+    tell(fmt::format("not ready from now on; requests are taken for {} s more", flags.drain_delay));
+    std::this_thread::sleep_for(std::chrono::duration<double>(flags.drain_delay));
+  }
+  tell(fmt::format("ending: running requests have {} s; the next signal ends at once", flags.engine.drain_seconds));
   models.drain();
   if (!models.wait_idle(static_cast<int64_t>(flags.engine.drain_seconds * 1e6)))
     tell("requests that did not end in time are cut off");
-  models.stop();
+  const std::vector<std::string> hanging = models.stop_within(kStepUs);
   http.drain();
   if (!http.wait_closed(seconds(2))) tell("clients that did not take their answers in time are left");
+  if (!hanging.empty()) {
+    // Nothing of what that step works with may go before it: the process goes as it is.
+    tell(fmt::format("bolide: error: a step of {} did not end within {} s and {} s more: the process ends without it",
+                     fmt::join(hanging, ", "), flags.engine.drain_seconds, kStepUs / 1'000'000));
+    end_at_once(1);
+  }
   http.stop();
+  if (metrics == nullptr) return;
+  metrics->drain();
+  metrics->wait_closed(seconds(1));
+  metrics->stop();
 }
 
 // Options that a reload changes, too; others are named, and wait for a restart.
-constexpr std::string_view kReloaded[] = {"api_key_file", "drain_seconds"};
+constexpr std::string_view kReloaded[] = {"api_key_file", "drain_seconds", "drain_delay"};
 
 void tell_of_others(ServeFlags& now, ServeFlags& next) {
   const auto before = option_groups(now), after = option_groups(next);
@@ -291,6 +374,7 @@ Result<> reload(ServeFlags& now, const std::function<Result<ServeFlags>()>& read
   tell_of_others(now, next);
   now.engine.models = change_models(now.engine.models, next.engine.models, models);
   now.engine.drain_seconds = next.engine.drain_seconds;
+  now.drain_delay = next.drain_delay;
   now.api_key_file = next.api_key_file;
   return {};
 }
@@ -309,32 +393,25 @@ Result<> serve(ServeFlags flags, const std::function<Result<ServeFlags>()>& read
   ServedModels models(options);
   for (const std::string& model : flags.engine.models) BOLIDE_TRY(models.add(model));
 
-  server::ApiOptions api_options;
-  api_options.version = version.number;
-  api_options.body_bytes_max = static_cast<size_t>(flags.body_bytes);
-  api_options.request_us_max = static_cast<int64_t>(flags.request_seconds * 1e6);
-  api_options.model_control = !flags.no_model_control;
-  api_options.loopback_names_only = keys == nullptr && !flags.no_auth;
-  server::HttpOptions http_options;
-  http_options.host = flags.host;
-  http_options.port = static_cast<uint16_t>(flags.port);
-  http_options.threads = flags.http_threads;
-  http_options.tls_certificate = flags.tls_cert;
-  http_options.tls_key = flags.tls_key;
-  http_options.limits.body_bytes = static_cast<uint64_t>(flags.body_bytes);
-
-  // Exchanges that the api's threads still have must end before the server does, hence the order.
-  std::unique_ptr<server::HttpServer> http;
-  server::Api api(models, api_options, std::move(metrics), std::move(keys));
+  // Exchanges that the api's threads still have must end before the servers do, hence the order.
+  std::unique_ptr<server::HttpServer> http, watched;
+  server::Api api(models, api_options(flags, version), std::move(metrics), std::move(keys));
   std::atomic<server::HttpServer*> listening{nullptr};
   api.set_http_stats([&listening] {
     const server::HttpServer* server = listening;
     return server != nullptr ? server->stats() : server::HttpStats();
   });
-  BOLIDE_TRY(http, server::HttpServer::start(
-                       http_options, [&api](const auto& exchange) { api.handle(exchange); }, server::Api::error_body,
-                       [&api](const auto& head, uint64_t* body_bytes) { return api.admit(head, body_bytes); }));
+  const auto start = [&api](const server::HttpOptions& where, server::Listener listener) {
+    return server::HttpServer::start(
+        where, [&api, listener](const auto& exchange) { api.handle(exchange, listener); }, server::Api::error_body,
+        [&api, listener](const auto& head, uint64_t* body_bytes) { return api.admit(head, body_bytes, listener); });
+  };
+  BOLIDE_TRY(http, start(http_options(flags), server::Listener::kMain));
   listening = http.get();
+  if (flags.metrics_port >= 0) {
+    BOLIDE_TRY(watched, start(metrics_http_options(flags), server::Listener::kMetrics));
+    tell(fmt::format("/metrics is on port {} of {}", watched->port(), metrics_host(flags)));
+  }
   catch_stops();
   if (!flags.config_file.empty() || !flags.api_key_file.empty()) catch_hangups();
   ::signal(SIGPIPE, SIG_IGN);  // a client that is gone is an error of that write
@@ -344,7 +421,7 @@ Result<> serve(ServeFlags flags, const std::function<Result<ServeFlags>()>& read
     const auto done = reload(flags, read, api, models, secret);
     tell(done ? "reloaded" : fmt::format("not reloaded, all stays as it is: {}", done.error().text));
   }
-  drain(flags, api, models, *http);
+  drain(flags, api, models, *http, watched.get());
   return {};
 }
 

@@ -112,7 +112,42 @@ TEST(ServeNetwork, ManyClientsGetTheirOwnOutputs) {
   const Answer odd = server::test::post(served.port(), "/v2/models/adder/infer",
                                         request(std::vector<float>(6), std::vector<float>(9)));
   EXPECT_EQ(odd.status, 400) << odd.body;
-  EXPECT_NE(odd.body.find("adder.onnx"), std::string::npos) << odd.body;
+  EXPECT_NE(odd.body.find("input b: dim 0 (N) is 3, but 2 in input a"), std::string::npos) << odd.body;
+}
+
+// Which files there are is for the log.
+TEST(ServeNetwork, ErrorsDoNotSayWhereFilesLie) {
+  const bolide::test::TemporaryFolder folder;
+  OnnxDraft draft;
+  draft.name = "graph";
+  draft.opsets = {{"", 18}};
+  const std::vector<std::variant<int64_t, std::string>> rows = {"N", int64_t{3}}, count = {"K"};
+  draft.inputs = {{"a", DType::kF32, rows}, {"at", DType::kI64, count}};
+  draft.outputs = {{"some", DType::kF32, {"K", int64_t{3}}}};
+  draft.nodes = {{"pick", "Gather", "", {"a", "at"}, {"some"}, {}}};
+  const std::string path = (folder.path() / "picker.onnx").string();
+  ASSERT_TRUE(write_onnx(draft, path).has_value());
+  ServedModels models(options(1));
+  ASSERT_TRUE(models.add(path).has_value());
+  const Served served(models);
+  Json body = {
+      {"inputs",
+       {input("a", std::vector<float>(6)), {{"name", "at"}, {"datatype", "INT64"}, {"shape", {1}}, {"data", {1}}}}}};
+  EXPECT_EQ(server::test::post(served.port(), "/v2/models/picker/infer", body.dump()).status, 200);
+  body["inputs"][1]["data"][0] = 77;
+  const Answer beyond = server::test::post(served.port(), "/v2/models/picker/infer", body.dump());
+  EXPECT_NE(beyond.status, 200);
+  EXPECT_NE(beyond.body.find("77"), std::string::npos) << beyond.body;
+  EXPECT_EQ(server::test::post(served.port(), "/v2/repository/models/picker/unload", "{}").status, 200);
+  std::filesystem::remove(path);
+  const Answer gone = server::test::post(served.port(), "/v2/repository/models/picker/load", "{}");
+  EXPECT_NE(gone.status, 200);
+  const Answer index = server::test::post(served.port(), "/v2/repository/index", "{}");
+  const Answer ready = server::test::get(served.port(), "/v2/models/picker/ready");
+  for (const Answer* answer : {&beyond, &gone, &index, &ready}) {
+    EXPECT_EQ(answer->body.find(folder.path().string()), std::string::npos) << answer->body;
+    EXPECT_NE(answer->body.find("picker"), std::string::npos) << answer->body;
+  }
 }
 
 TEST(ServeNetwork, ModelsComeAndGoWhileTheyAreAsked) {
@@ -167,7 +202,8 @@ TEST(ServeNetwork, AModelThatCannotBeOpenedSaysWhy) {
   const std::vector<server::ModelEntry> list = models.list();
   ASSERT_EQ(list.size(), 2u);
   EXPECT_EQ(list[1].state, "UNAVAILABLE");
-  EXPECT_EQ(list[1].reason, broken.error().text);
+  EXPECT_EQ("broken.onnx: " + list[1].reason.substr(8), broken.error().text.substr(folder.path().string().size() + 1))
+      << "clients do not hear where it lies";
   // Its file may be mended.
   std::filesystem::rename(write_model(folder, "whole.onnx"), folder.path() / "broken.onnx");
   const auto loaded = models.load("broken");

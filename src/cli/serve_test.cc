@@ -143,6 +143,12 @@ class Process {
   uint16_t port() const { return port_; }
   const std::string& said() const { return said_; }
   void signal(int number) const { ::kill(child_, number); }
+  // All that it says, until it ends.
+  const std::string& rest() {
+    char bytes[4096];
+    for (ssize_t n = 0; (n = ::read(errors_, bytes, sizeof bytes)) > 0;) said_.append(bytes, static_cast<size_t>(n));
+    return said_;
+  }
   // The exit code, or 1000 and the signal.
   int wait() {
     int status = 0;
@@ -194,6 +200,50 @@ TEST(Serve, ASecondSignalEndsAtOnce) {
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
   process.signal(SIGTERM);
   EXPECT_EQ(process.wait(), 1000 + SIGTERM);
+}
+
+// A step of many seconds, as far as anybody knows for ever.
+TEST(Serve, AStepThatDoesNotEndIsLeftBehind) {
+  Process process(words(
+      {"--drain-seconds", "0.2", "--context", "100000", "--cache-tokens", "100000", "--tokens-per-step", "100000"}));
+  ASSERT_NE(process.port(), 0) << process.said();
+  HttpClient whole(process.port()), stream(process.port());
+  const Json body = {{"prompt", prompt_of(1, 90'000)}, {"max_tokens", 5}};
+  Json streamed = body;
+  streamed["stream"] = true;
+  whole.send_post("/v1/completions", body.dump());
+  stream.send_post("/v1/completions", streamed.dump());
+  ASSERT_TRUE(stream.receive_until("text/event-stream"));
+  ASSERT_TRUE(server::test::becomes([&] {
+    const std::string metrics = server::test::get(process.port(), "/metrics").body;
+    return metrics.find("bolide_num_requests_waiting{model_name=\"qwen2\"} 1\n") != std::string::npos;
+  })) << "one is in the step, one waits";
+  const auto begun = std::chrono::steady_clock::now();
+  process.signal(SIGTERM);
+  const Answer cut = whole.read_answer();
+  EXPECT_EQ(cut.status, 503) << cut.body;
+  EXPECT_NE(stream.read_answer().body.find(R"({"error":)"), std::string::npos);
+  EXPECT_EQ(process.wait(), 1);
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(20));
+  EXPECT_NE(process.rest().find("bolide: error: a step of qwen2 did not end"), std::string::npos) << process.said();
+}
+
+// Load balancers see that it ends before it refuses anything.
+TEST(Serve, ReadinessIsRedBeforeRequestsAreRefused) {
+  Process process(words({"--drain-delay", "4", "--metrics-port", "0"}));
+  ASSERT_NE(process.port(), 0) << process.said();
+  const size_t at = process.said().find("/metrics is on port ");
+  ASSERT_NE(at, std::string::npos) << process.said();
+  const auto metrics_port = static_cast<uint16_t>(std::atoi(process.said().c_str() + at + 20));
+  EXPECT_EQ(server::test::get(process.port(), "/metrics").status, 404);
+  EXPECT_EQ(server::test::get(metrics_port, "/metrics").status, 200);
+  process.signal(SIGTERM);
+  for (const uint16_t port : {process.port(), metrics_port})
+    EXPECT_TRUE(server::test::becomes([&] { return server::test::get(port, "/health/ready").status == 503; }));
+  const Answer answer = server::test::post(process.port(), "/v1/completions", R"({"prompt":[1],"max_tokens":2})");
+  EXPECT_EQ(answer.status, 200) << answer.body;
+  EXPECT_NE(answer.head.find("Connection: close"), std::string::npos);
+  EXPECT_EQ(process.wait(), 0);
 }
 
 TEST(Serve, AHangupReadsModelsAndKeysAnew) {
@@ -258,7 +308,9 @@ TEST(Serve, AnOpenServerMustBeMeant) {
   for (const auto& more : std::vector<std::vector<std::string>>{{"--host", "0.0.0.0"},
                                                                 {"--tls-cert", "x.pem"},
                                                                 {"--no-auth", "--api-key-file", "x"},
-                                                                {"--host", "nowhere"}}) {
+                                                                {"--host", "nowhere"},
+                                                                {"--metrics-host", "127.0.0.1"},
+                                                                {"--metrics-port", "0", "--metrics-host", "0.0.0.0"}}) {
     Process process(words(more));
     EXPECT_EQ(process.port(), 0);
     EXPECT_EQ(process.wait(), 1) << process.said();

@@ -10,9 +10,11 @@
 
 #include "app/conversation.h"
 #include "app/network.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "cli/flags.h"
 #include "engine/plan_runner.h"
+#include "server/client_text.h"
 
 namespace bolide::cli {
 namespace {
@@ -20,11 +22,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kNameBytesMax = 128;
-
-int64_t unix_seconds() {
-  using std::chrono::seconds;
-  return std::chrono::duration_cast<seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
+constexpr int64_t kStopUs = 2'000'000;  // for a step to end when its model is unloaded
 
 // Names stand in addresses and in answers.
 Result<> check_name(const std::string& name) {
@@ -56,6 +54,13 @@ struct ServedModels::Loaded {
   }
   bool wait_idle(int64_t timeout_us) const {
     return engine != nullptr ? engine->wait_idle(timeout_us) : network->queue->wait_idle(timeout_us);
+  }
+  void ask_to_stop() const {
+    if (engine != nullptr) engine->ask_to_stop();
+    if (network != nullptr) network->queue->ask_to_stop();
+  }
+  bool stop_within(int64_t timeout_us) const {
+    return engine != nullptr ? engine->stop_within(timeout_us) : network->queue->stop_within(timeout_us);
   }
   // A request may unload a model while the program ends: one of them stops it, the other waits.
   void stop() {
@@ -136,7 +141,7 @@ Result<> ServedModels::add(const std::string& argument) {
                    fmt::format("two models are called {}: give one another name, as NAME={}", name, path));
     entries_.push_back({name, path, nullptr, "UNAVAILABLE", "not loaded", false});
   }
-  return load(name);
+  return load_file(name);
 }
 
 Result<> ServedModels::remove(std::string_view name) {
@@ -192,6 +197,16 @@ std::vector<server::ModelEntry> ServedModels::list() const {
 }
 
 Result<> ServedModels::load(std::string_view name) {
+  auto loaded = load_file(name);
+  if (loaded) return {};
+  log::warning("a model was not loaded", {{"model", name}, {"error", std::string_view(loaded.error().text)}});
+  const std::lock_guard lock(mutex_);
+  const Entry* entry = entry_of(name);
+  if (entry == nullptr) return loaded;
+  return error(loaded.error().code, server::without_path(loaded.error().text, entry->path, name));
+}
+
+Result<> ServedModels::load_file(std::string_view name) {
   std::string path;
   {
     const std::lock_guard lock(mutex_);
@@ -199,6 +214,7 @@ Result<> ServedModels::load(std::string_view name) {
     if (entry == nullptr) return error(Code::kNotFound, fmt::format("no model is called {:.200}", name));
     if (entry->busy) return error(Code::kUnavailable, fmt::format("model {} is being loaded or unloaded", name));
     if (entry->loaded != nullptr) return {};
+    if (draining_) return error(Code::kUnavailable, "the server is shutting down");
     entry->busy = true;
     entry->state = "LOADING";
     entry->reason = "is being loaded";
@@ -209,7 +225,8 @@ Result<> ServedModels::load(std::string_view name) {
   Entry* entry = entry_of(name);
   entry->busy = false;
   entry->state = "UNAVAILABLE";
-  entry->reason = opened ? "" : opened.error().text;
+  // Clients read it.
+  entry->reason = opened ? "" : server::without_path(opened.error().text, path, name);
   if (!opened) return std::move(opened).error();
   entry->loaded = *std::move(opened);
   return {};
@@ -231,6 +248,12 @@ Result<> ServedModels::unload(std::string_view name) {
   loaded->drain();
   const auto end = Clock::now() + std::chrono::microseconds(options_.drain_us);
   const bool idle = loaded->wait_idle(options_.drain_us);
+  if (!loaded->stop_within(kStopUs)) {
+    // What a step that never ends works with cannot be freed: it stays as it is.
+    const std::lock_guard lock(mutex_);
+    entry_of(name)->reason = "cannot be unloaded, a step of it does not end: restart the server";
+    return error(Code::kDeadline, fmt::format("model {}: {}", name, entry_of(name)->reason));
+  }
   loaded->stop();  // who still has the model finds one that refuses
   // Memory goes when the last request lets go of it: here, not on a thread that answers others.
   while (loaded.use_count() > 2 && Clock::now() < end) std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -244,7 +267,27 @@ Result<> ServedModels::unload(std::string_view name) {
   return error(Code::kDeadline, fmt::format("model {}: requests that did not end in time were cut off", name));
 }
 
+std::vector<server::DeviceMemory> ServedModels::device_memory() const {
+  std::vector<server::DeviceMemory> rows;
+  for (const auto& loaded : all()) {
+    Device* device = loaded->network != nullptr ? loaded->network->gpu : loaded->device.get();
+    if (device == nullptr || !device->info().gpu) continue;
+    const int index = device->info().id.index;
+    if (std::any_of(rows.begin(), rows.end(), [&](const server::DeviceMemory& row) { return row.index == index; }))
+      continue;
+    const auto free = device->free_memory();
+    if (!free) continue;
+    const GpuInfo& gpu = *device->info().gpu;
+    rows.push_back({index, gpu.name, gpu.memory_bytes - static_cast<int64_t>(*free), gpu.memory_bytes});
+  }
+  return rows;
+}
+
 void ServedModels::drain() {
+  {
+    const std::lock_guard lock(mutex_);
+    draining_ = true;
+  }
   for (const auto& loaded : all()) loaded->drain();
 }
 
@@ -259,6 +302,21 @@ bool ServedModels::wait_idle(int64_t timeout_us) {
 
 void ServedModels::stop() {
   for (const auto& loaded : all()) loaded->stop();
+}
+
+std::vector<std::string> ServedModels::stop_within(int64_t timeout_us) {
+  std::vector<std::pair<std::string, std::shared_ptr<Loaded>>> there;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const Entry& entry : entries_)
+      if (entry.loaded != nullptr) there.emplace_back(entry.name, entry.loaded);
+  }
+  for (const auto& [name, loaded] : there) loaded->ask_to_stop();
+  std::vector<std::string> hanging;
+  const int64_t end = steady_us() + timeout_us;
+  for (const auto& [name, loaded] : there)
+    if (!loaded->stop_within(std::max<int64_t>(end - steady_us(), 0))) hanging.push_back(name);
+  return hanging;
 }
 
 }  // namespace bolide::cli

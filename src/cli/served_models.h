@@ -42,6 +42,7 @@ class ServedModels final : public server::ModelRegistry {
   std::vector<server::ModelEntry> list() const override;
   Result<> load(std::string_view name) override;
   Result<> unload(std::string_view name) override;
+  std::vector<server::DeviceMemory> device_memory() const override;
 
   // No model takes new requests.
   void drain();
@@ -49,6 +50,9 @@ class ServedModels final : public server::ModelRegistry {
   bool wait_idle(int64_t timeout_us);
   // Ends all engines and queues; what was still to be answered fails.
   void stop();
+  // The same, but waits no longer than this. The models of which a step or run still goes on, and may for ever: who
+  // waits for their answers has been told, but stop, and the end of this, wait for that step.
+  std::vector<std::string> stop_within(int64_t timeout_us);
 
  private:
   struct Loaded;
@@ -60,6 +64,7 @@ class ServedModels final : public server::ModelRegistry {
   };
   Result<std::shared_ptr<Loaded>> open(const std::string& name, const std::string& path) const;
   Result<std::shared_ptr<Loaded>> open_language_model(const std::string& name, const std::string& path) const;
+  Result<> load_file(std::string_view name);  // errors name the file
   Entry* entry_of(std::string_view name);
   std::shared_ptr<Loaded> ready(std::string_view name) const;  // null: it is not, or there is none
   std::vector<std::shared_ptr<Loaded>> all() const;
@@ -67,6 +72,7 @@ class ServedModels final : public server::ModelRegistry {
   const ServedModelOptions options_;
   mutable std::mutex mutex_;  // guards what follows
   std::vector<Entry> entries_;
+  bool draining_ = false;
 };
 
 }  // namespace bolide::cli

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdio>
 #include <cstring>
 
 #include "base/file.h"
@@ -69,6 +70,12 @@ void end_by_signal(int signal) {
   ::sigprocmask(SIG_UNBLOCK, &only, nullptr);
   ::raise(signal);
   ::_exit(128 + signal);  // the first process of a container does not die of signals
+}
+
+void end_at_once(int code) {
+  remove_unfinished_files();
+  std::fflush(nullptr);
+  ::_exit(code);
 }
 
 bool is_ignored(int signal) {

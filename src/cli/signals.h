@@ -10,6 +10,9 @@ void handle_signals();
 // code 128 + signal there). Async-signal-safe.
 [[noreturn]] void end_by_signal(int signal);
 
+// Removes unfinished files and ends the process, without waiting for its threads.
+[[noreturn]] void end_at_once(int code);
+
 // From now on the first SIGINT or SIGTERM is only remembered, by programs that end what they have begun; the second
 // ends the program.
 void catch_stops();

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
+#include <utility>
+
+#include "base/clock.h"
 
 namespace bolide {
 namespace {
@@ -13,11 +15,6 @@ constexpr int64_t kStallUs = 5'000'000;
 constexpr int64_t kStallTimes = 4;
 // Prompts get on by at least so many tokens a step, whatever the target.
 constexpr int32_t kPromptTokensMin = 32;
-
-int64_t now_us() {
-  using std::chrono::microseconds;
-  return std::chrono::duration_cast<microseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 SchedulerOptions scheduler_options(const ModelRunner& runner, const EngineOptions& options) {
   SchedulerOptions result = runner.limits();
@@ -46,14 +43,36 @@ Engine::Engine(std::unique_ptr<ModelRunner> runner, const EngineOptions& options
   thread_ = std::thread([this] { run(); });
 }
 
-void Engine::stop() {
+void Engine::ask_to_stop() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
   }
   arrived_.notify_all();
+}
+
+void Engine::stop() {
+  ask_to_stop();
   const std::lock_guard joining(joining_);
   if (thread_.joinable()) thread_.join();
+}
+
+bool Engine::stop_within(int64_t timeout_us) {
+  ask_to_stop();
+  std::vector<std::shared_ptr<RequestSink>> left;
+  {
+    std::unique_lock lock(mutex_);
+    if (ended_.wait_for(lock, std::chrono::microseconds(timeout_us), [&] { return thread_over_; })) return true;
+    given_up_ = true;
+    for (const auto& [id, request] : accepted_)
+      if (auto sink = request.sink.lock()) left.push_back(std::move(sink));
+    accepted_.clear();
+    waiting_ = 0;
+    waiting_tokens_ = 0;
+  }
+  for (const auto& sink : left)
+    sink->on_failure(error(Code::kUnavailable, "the server is shutting down, and a step of the engine does not end"));
+  return false;
 }
 
 // --- what others call ---
@@ -68,18 +87,19 @@ Result<RequestId> Engine::submit(Request request, std::shared_ptr<RequestSink> s
     if (state_ == EngineState::kFailed)
       return error(Code::kUnavailable, fmt::format("the engine has failed: {}", published_.failure));
     const auto tokens = static_cast<int64_t>(request.prompt.size());
-    if (queued_ + published_.scheduler.waiting + 1 > options_.queue_requests_max)
+    if (waiting_ + 1 > options_.queue_requests_max)
       return error(Code::kOverloaded, fmt::format("{} requests wait already", options_.queue_requests_max));
-    const int64_t waiting_tokens = queued_tokens_ + published_.scheduler.waiting_tokens;
-    if (waiting_tokens > 0 && waiting_tokens + tokens > options_.queue_tokens_max)
+    if (waiting_tokens_ > 0 && waiting_tokens_ + tokens > options_.queue_tokens_max)
       return error(Code::kOverloaded, fmt::format("requests with {} tokens wait already, {} more would pass {}",
-                                                  waiting_tokens, tokens, options_.queue_tokens_max));
+                                                  waiting_tokens_, tokens, options_.queue_tokens_max));
     request.id = ++ids_;
     message.request = request.id;
     message.content = std::make_shared<const Request>(std::move(request));
+    accepted_.emplace(message.request, Accepted{sink, tokens});
     message.sink = std::move(sink);
     ++queued_;
-    queued_tokens_ += tokens;
+    ++waiting_;
+    waiting_tokens_ += tokens;
     messages_.push_back(message);
   }
   arrived_.notify_one();
@@ -90,17 +110,16 @@ void Engine::cancel(RequestId request) {
   Message unseen{Message::Kind::kCancel};  // outlives the lock, under which no sink should end
   {
     const std::lock_guard lock(mutex_);
+    leaves(request);  // and gives its place to others at once: a step may be long
     const auto it = std::find_if(messages_.begin(), messages_.end(), [&](const Message& message) {
       return message.kind == Message::Kind::kSubmit && message.request == request;
     });
     if (it == messages_.end()) {
       messages_.push_back({Message::Kind::kCancel, request});
     } else {
-      // It leaves its place to others at once: a step may be long.
       unseen = std::move(*it);
       messages_.erase(it);
       --queued_;
-      queued_tokens_ -= static_cast<int64_t>(unseen.content->prompt.size());
     }
   }
   arrived_.notify_one();
@@ -120,7 +139,9 @@ EngineStats Engine::stats() const {
   EngineStats stats = published_;
   stats.state = state_;
   stats.queued = queued_;
-  stats.step_us = step_started_us_ == 0 ? 0 : now_us() - step_started_us_;
+  stats.waiting = waiting_;
+  stats.waiting_tokens = waiting_tokens_;
+  stats.step_us = step_started_us_ == 0 ? 0 : steady_us() - step_started_us_;
   return stats;
 }
 
@@ -140,6 +161,9 @@ void Engine::run() {
   while (take_messages(/*wait=*/scheduler_.idle()))
     if (auto done = advance(); !done) fail(done.error());
   fail(error(Code::kUnavailable, "the server is shutting down"));
+  const std::lock_guard lock(mutex_);
+  thread_over_ = true;
+  ended_.notify_all();
 }
 
 // What has arrived; with `wait`, as soon as something has. False: the engine is to stop.
@@ -159,11 +183,7 @@ bool Engine::take_messages(bool wait) {
   for (Message& message : messages) apply(message);
   if (messages.empty()) return true;
   const std::lock_guard lock(mutex_);
-  for (const Message& message : messages)
-    if (message.kind == Message::Kind::kSubmit) {
-      --queued_;
-      queued_tokens_ -= static_cast<int64_t>(message.content->prompt.size());
-    }
+  for (const Message& message : messages) queued_ -= message.kind == Message::Kind::kSubmit ? 1 : 0;
   published_.scheduler = scheduler_.stats();
   return true;
 }
@@ -173,11 +193,13 @@ void Engine::apply(Message& message) {
     case Message::Kind::kSubmit:
       if (failed_) {
         message.sink->on_failure(error(Code::kUnavailable, "the engine has failed"));
+        forget(message.request);
       } else if (auto added = scheduler_.add(message.content); added) {
-        timelines_.accepted(*message.content, now_us());
+        timelines_.accepted(*message.content, steady_us());
         sinks_.emplace(message.request, std::move(message.sink));
       } else {
         message.sink->on_failure(added.error());
+        forget(message.request);
       }
       break;
     case Message::Kind::kCancel:
@@ -201,10 +223,12 @@ int32_t Engine::budget() const {
 
 // Schedules and submits a step, and commits the oldest if as many are under way as may be, or nothing else can be done.
 Result<> Engine::advance() {
-  Underway next{scheduler_.schedule({budget(), now_us()}, &progress_)};
+  const int64_t now = steady_us();
+  Underway next{scheduler_.schedule({budget(), now}, &progress_)};
   const bool any = !next.batch.items.empty();
   if (any) {
-    next.started_us = now_us();
+    begin(next.batch, now);
+    next.started_us = steady_us();
     if (underway_.empty()) {
       const std::lock_guard lock(mutex_);
       step_started_us_ = next.started_us;
@@ -225,7 +249,7 @@ Result<> Engine::commit_oldest() {
   BOLIDE_TRY(const StepResult result, runner_->wait());
   const Underway oldest = std::move(underway_.front());
   underway_.erase(underway_.begin());
-  const int64_t now = now_us();
+  const int64_t now = steady_us();
   const int64_t began = std::max(completed_us_, oldest.started_us);
   timelines_.step(oldest.batch, began, now);
   scheduler_.commit(oldest.batch, result.ids, result.logprobs, &progress_, result.tops, result.scored);
@@ -241,16 +265,45 @@ Result<> Engine::commit_oldest() {
 
 void Engine::deliver(const Progress& progress) {
   const auto it = sinks_.find(progress.request);
-  if (it == sinks_.end()) return;
+  if (it == sinks_.end() || given_up_) return;
   counted_.drawn += progress.token >= 0 ? 1 : 0;
   it->second->on_progress(progress);
   if (progress.request_over) forget(progress.request);
 }
 
+// Requests of which this is the first step wait no more.
+void Engine::begin(const StepBatch& batch, int64_t scheduled_us) {
+  const auto begins = [&](const StepItem& item) { return item.answer->begun_us == scheduled_us; };
+  if (std::none_of(batch.items.begin(), batch.items.end(), begins)) return;
+  const std::lock_guard lock(mutex_);
+  for (const StepItem& item : batch.items) {
+    if (!begins(item)) continue;
+    if (const auto it = accepted_.find(item.answer->request->id); it != accepted_.end()) stops_waiting(it->second);
+  }
+}
+
+// With the mutex held, as the next.
+void Engine::stops_waiting(Accepted& request) {
+  if (!std::exchange(request.waits, false)) return;
+  --waiting_;
+  waiting_tokens_ -= request.tokens;
+}
+
+void Engine::leaves(RequestId request) {
+  const auto it = accepted_.find(request);
+  if (it == accepted_.end()) return;
+  stops_waiting(it->second);
+  accepted_.erase(it);
+}
+
 // Its sink hears no more.
 void Engine::forget(RequestId request) {
+  {
+    const std::lock_guard lock(mutex_);
+    leaves(request);
+  }
   sinks_.erase(request);
-  timelines_.over(request, now_us());
+  timelines_.over(request, steady_us());
 }
 
 void Engine::publish_stats() {
@@ -279,15 +332,17 @@ void Engine::fail(const Error& why) {
     step_started_us_ = 0;
     messages.swap(messages_);
     queued_ = 0;
-    queued_tokens_ = 0;
+    accepted_.clear();
+    waiting_ = 0;
+    waiting_tokens_ = 0;
   }
   for (auto& [id, sink] : sinks_) {
-    sink->on_failure(why);
-    timelines_.over(id, now_us());
+    if (!given_up_) sink->on_failure(why);
+    timelines_.over(id, steady_us());
   }
   sinks_.clear();
   for (const Message& message : messages)
-    if (message.kind == Message::Kind::kSubmit) message.sink->on_failure(why);
+    if (message.kind == Message::Kind::kSubmit && !given_up_) message.sink->on_failure(why);
   scheduler_.abandon();
   for (const auto& answer : scheduler_.collect()) runner_->forget(*answer);
   underway_.clear();

@@ -5,6 +5,7 @@
 // rules that both sides keep are in CONTRACT.md.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -29,7 +30,8 @@ struct EngineOptions {
 };
 
 // Where a request's progress goes. The functions are called on the engine's thread, which waits for them: they hand
-// over and return.
+// over and return. An engine that is given up (Engine::stop_within) says so on another thread; what its own may still
+// say afterwards counts for nothing.
 class RequestSink {
  public:
   virtual ~RequestSink() = default;
@@ -44,8 +46,10 @@ std::string_view to_string(EngineState state);  // "ready", "draining", "failed"
 
 struct EngineStats {
   EngineState state = EngineState::kReady;
-  SchedulerStats scheduler;  // after the last step
-  int32_t queued = 0;        // requests that were submitted since
+  SchedulerStats scheduler;    // after the last step
+  int32_t queued = 0;          // requests that were submitted since
+  int32_t waiting = 0;         // requests that wait for their first step, at this moment,
+  int64_t waiting_tokens = 0;  // and the tokens of their prompts
   int64_t steps = 0, tokens = 0, drawn = 0;
   int64_t busy_us = 0;  // time in steps
   // The step under way: how long it has been going on and how long it should take; 0: there is none.
@@ -91,6 +95,11 @@ class Engine final : public EngineClient {
   // Ends what is under way, whose sinks hear kUnavailable, and the engine's thread: it has ended when this returns. Any
   // thread but the engine's, any number of times.
   void stop();
+  // The same without waiting: the engine's thread ends as soon as the steps under way have.
+  void ask_to_stop();
+  // ask_to_stop, and waits for so long. False: a step still has not ended, and may never: sinks have heard
+  // kUnavailable, but stop, and the engine's end, wait for that step. Any thread but the engine's.
+  bool stop_within(int64_t timeout_us);
 
  private:
   struct Message {
@@ -99,6 +108,12 @@ class Engine final : public EngineClient {
     int32_t choice = 0;
     std::shared_ptr<const Request> content;
     std::shared_ptr<RequestSink> sink;
+  };
+  // A request that is not over.
+  struct Accepted {
+    std::weak_ptr<RequestSink> sink;
+    int64_t tokens = 0;  // of the prompt
+    bool waits = true;   // for its first step
   };
   struct Underway {
     StepBatch batch;
@@ -111,6 +126,9 @@ class Engine final : public EngineClient {
   Result<> advance();
   Result<> commit_oldest();
   void deliver(const Progress& progress);
+  void begin(const StepBatch& batch, int64_t scheduled_us);
+  void stops_waiting(Accepted& request);
+  void leaves(RequestId request);
   void forget(RequestId request);
   void fail(const Error& error);
   int32_t budget() const;
@@ -127,15 +145,18 @@ class Engine final : public EngineClient {
   int64_t completed_us_ = 0, last_context_ = 0;  // of the step committed last
   EngineStats counted_;
   bool failed_ = false;
+  std::atomic<bool> given_up_{false};  // sinks were told so by stop_within
 
   mutable std::mutex mutex_;  // guards what follows
-  std::condition_variable arrived_, idle_;
+  std::condition_variable arrived_, idle_, ended_;
   std::vector<Message> messages_;
   RequestId ids_ = 0;
   EngineState state_ = EngineState::kReady;
-  bool stopping_ = false, busy_ = false;
+  bool stopping_ = false, busy_ = false, thread_over_ = false;
   int32_t queued_ = 0;  // requests among messages_
-  int64_t queued_tokens_ = 0;
+  std::unordered_map<RequestId, Accepted> accepted_;
+  int32_t waiting_ = 0;  // of accepted_
+  int64_t waiting_tokens_ = 0;
   EngineStats published_;
   int64_t step_started_us_ = 0;
 

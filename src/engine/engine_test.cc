@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <random>
 
+#include "engine/testing/collector.h"
 #include "engine/testing/fake_runner.h"
 #include "engine/testing/gate.h"
 
@@ -19,48 +21,6 @@ SchedulerOptions limits() {
   options.tokens_per_step = 512;
   return options;
 }
-
-// Collects a request's answers and waits for its end.
-class Collector final : public RequestSink {
- public:
-  void on_progress(const Progress& p) override {
-    const std::lock_guard lock(mutex_);
-    EXPECT_FALSE(over_) << "progress after the end";
-    if (p.token >= 0) answers_[p.choice].push_back(p.token);
-    over_ = p.request_over;
-    if (over_) ended_.notify_all();
-  }
-  void on_failure(const Error& failure) override {
-    const std::lock_guard lock(mutex_);
-    EXPECT_FALSE(over_) << "a failure after the end";
-    over_ = true;
-    error_ = failure.text;
-    ended_.notify_all();
-  }
-  bool wait() {
-    std::unique_lock lock(mutex_);
-    return ended_.wait_for(lock, std::chrono::seconds(60), [&] { return over_; });
-  }
-  bool over() const {
-    const std::lock_guard lock(mutex_);
-    return over_;
-  }
-  std::map<int32_t, std::vector<int32_t>> answers() const {
-    const std::lock_guard lock(mutex_);
-    return answers_;
-  }
-  std::string failure() const {
-    const std::lock_guard lock(mutex_);
-    return error_;
-  }
-
- private:
-  mutable std::mutex mutex_;
-  std::condition_variable ended_;
-  std::map<int32_t, std::vector<int32_t>> answers_;
-  std::string error_;
-  bool over_ = false;
-};
 
 Request random_request(std::mt19937& random) {
   Request request;
@@ -175,6 +135,49 @@ TEST(Engine, ThoseThatLeftDoNotWait) {
   EXPECT_TRUE(engine.wait_idle(60'000'000));
 }
 
+// queue.bounded: nor do those that the scheduler has already.
+TEST(Engine, ThoseThatLeftTheSchedulerDoNotWait) {
+  Gate first_step, second_step;
+  std::atomic<int> steps{0};
+  SchedulerOptions one = limits();
+  one.sequences_max = 1;
+  auto runner = std::make_unique<FakeRunner>(one);
+  runner->on_submit = [&](const StepBatch&) { return ++steps == 1 ? first_step.pass() : second_step.pass(); };
+  Engine engine(std::move(runner), {.queue_requests_max = 4, .queue_tokens_max = 12});
+  Request request;
+  request.prompt = {1, 2, 3};
+  request.tokens_max = 5;
+  std::vector<std::shared_ptr<Collector>> sinks = {std::make_shared<Collector>()};
+  ASSERT_TRUE(engine.submit(request, sinks[0]).has_value());
+  while (steps == 0) std::this_thread::yield();
+  std::vector<RequestId> waiting;
+  for (int i = 0; i < 4; ++i) {
+    const auto id = engine.submit(request, std::make_shared<Collector>());
+    ASSERT_TRUE(id.has_value()) << i;
+    waiting.push_back(*id);
+  }
+  first_step.open();
+  while (steps == 1) std::this_thread::yield();
+  EXPECT_EQ(engine.stats().queued, 0);
+  EXPECT_EQ(engine.stats().waiting, 4);
+  EXPECT_EQ(engine.stats().waiting_tokens, 12);
+  EXPECT_FALSE(engine.submit(request, std::make_shared<Collector>()).has_value());
+  for (const RequestId id : waiting) engine.cancel(id);
+  EXPECT_EQ(engine.stats().waiting, 0) << "though a step still runs";
+  for (int i = 0; i < 4; ++i) {
+    sinks.push_back(std::make_shared<Collector>());
+    EXPECT_TRUE(engine.submit(request, sinks.back()).has_value()) << i;
+  }
+  second_step.open();
+  for (const auto& sink : sinks) {
+    EXPECT_TRUE(sink->wait());
+    EXPECT_EQ(sink->answers()[0].size(), 5u);
+  }
+  EXPECT_TRUE(engine.wait_idle(60'000'000));
+  EXPECT_EQ(engine.stats().waiting, 0);
+  EXPECT_EQ(engine.stats().waiting_tokens, 0);
+}
+
 // lifecycle.failure
 TEST(Engine, AFailureIsToldToEverybody) {
   auto runner = std::make_unique<FakeRunner>(limits());
@@ -280,6 +283,33 @@ TEST(Engine, ManyMayStopItAtOnce) {
     engine.stop();
     EXPECT_FALSE(engine.submit(request, sink).has_value());
   }
+}
+
+// lifecycle.stop
+TEST(Engine, AStepThatNeverEndsDoesNotHoldUpTheEnd) {
+  Gate gate;
+  auto runner = std::make_unique<FakeRunner>(limits());
+  runner->on_submit = [&](const StepBatch&) { return gate.pass(); };
+  Engine engine(std::move(runner), {});
+  Request request;
+  request.prompt = {1, 2, 3};
+  const auto runs = std::make_shared<Collector>(), waits = std::make_shared<Collector>();
+  const auto left = std::make_shared<Collector>();
+  ASSERT_TRUE(engine.submit(request, runs).has_value());
+  while (engine.stats().step_us == 0) std::this_thread::yield();
+  ASSERT_TRUE(engine.submit(request, waits).has_value());
+  const auto id = engine.submit(request, left);
+  ASSERT_TRUE(id.has_value());
+  engine.cancel(*id);
+  EXPECT_FALSE(engine.stop_within(20'000));
+  for (const auto& sink : {runs, waits}) {
+    EXPECT_TRUE(sink->over());
+    EXPECT_NE(sink->failure().find("does not end"), std::string::npos) << sink->failure();
+  }
+  EXPECT_FALSE(left->over()) << "it wanted to hear no more";
+  EXPECT_FALSE(engine.submit(request, std::make_shared<Collector>()).has_value());
+  gate.open();
+  EXPECT_TRUE(engine.stop_within(60'000'000));
 }
 
 TEST(Engine, StoppingTellsWhoWaits) {

@@ -29,10 +29,6 @@ Scheduler::Scheduler(const SchedulerOptions& options) : options_(options), alloc
   options_.rows_max = std::max(options.rows_max, options.sequences_max);
 }
 
-int32_t Scheduler::blocks_for(int64_t tokens) const {
-  return static_cast<int32_t>((tokens + options_.block_tokens - 1) / options_.block_tokens);
-}
-
 Result<> check_request(const SchedulerOptions& options, const Request& request) {
   const auto prompt = static_cast<int64_t>(request.prompt.size());
   BOLIDE_CHECK(prompt > 0 && request.tokens_max > 0 && request.choices > 0, "the request was not validated");
@@ -245,74 +241,6 @@ void Scheduler::preempt(AnswerState& answer) {
   ++counted_.preemptions;
 }
 
-// --- blocks ---
-
-// The blocks go back, the last first: what begins a prefix is kept longest.
-void Scheduler::give_up(AnswerState& answer) {
-  Sequence& sequence = answer.sequence;
-  for (; !sequence.blocks.empty(); sequence.blocks.pop_back()) allocator_.give(sequence.blocks.back());
-  sequence.computed = answer.committed = answer.published = 0;
-  ++answer.epoch;
-}
-
-// Dynamic rope rotates by the length at hand: keys of long sequences are no one else's.
-bool Scheduler::keys_are_shared(int32_t length) const {
-  return options_.prefix_cache && (options_.rope_dynamic == 0 || length <= options_.rope_dynamic);
-}
-
-void Scheduler::find_prefix(AnswerState& answer) {
-  Sequence& sequence = answer.sequence;
-  const bool long_rope = options_.rope_switch > 0 && sequence.size() > options_.rope_switch;
-  answer.prefix = prefix_root(options_.secret + (long_rope ? 1 : 0), answer.request->cache_salt);
-  if (!keys_are_shared(sequence.size())) return;
-  const int32_t P = options_.block_tokens;
-  const std::span<const int32_t> tokens = sequence.tokens;
-  // The last token is always computed: the next is drawn from its logits. So is what is still to be scored.
-  const int32_t end = scores(answer) ? answer.scored + 1 : sequence.size();
-  while (sequence.computed + P < end) {
-    const PrefixKey key =
-        prefix_next(answer.prefix, tokens.subspan(static_cast<size_t>(sequence.computed), static_cast<size_t>(P)));
-    const BlockId block = allocator_.find(key);
-    if (block == kNoBlock) break;
-    sequence.blocks.push_back(block);
-    sequence.computed += P;
-    answer.prefix = key;
-    ++answer.published;
-  }
-  answer.committed = sequence.computed;
-  sequence.rope_length = sequence.size();
-}
-
-void Scheduler::publish(AnswerState& answer) {
-  const Sequence& sequence = answer.sequence;
-  if (!keys_are_shared(sequence.rope_length)) return;
-  const int32_t P = options_.block_tokens;
-  const int32_t known = std::min(answer.committed, sequence.prompt_count + answer.drawn);
-  for (; (answer.published + 1) * P <= known; ++answer.published) {
-    const auto at = static_cast<size_t>(answer.published);
-    answer.prefix = prefix_next(
-        answer.prefix, std::span(sequence.tokens).subspan(at * static_cast<size_t>(P), static_cast<size_t>(P)));
-    if (!allocator_.published(sequence.blocks[at])) allocator_.publish(sequence.blocks[at], answer.prefix);
-  }
-}
-
-// A block of its own for the token at `position`, which must be the next one or in the last block.
-bool Scheduler::make_room(AnswerState& answer, int32_t position, StepBatch& batch) {
-  std::vector<BlockId>& blocks = answer.sequence.blocks;
-  const auto at = static_cast<size_t>(position / options_.block_tokens);
-  if (at < blocks.size() && allocator_.writable(blocks[at])) return true;
-  auto block = allocator_.take();
-  if (!block) return false;
-  if (at == blocks.size()) {
-    blocks.push_back(*block);
-    return true;
-  }
-  batch.copies.push_back({blocks[at], *block});
-  allocator_.give(blocks[at]);
-  blocks[at] = *block;
-  return true;
-}
-
 // --- a step ---
 
 // Longrope rotates every key by the length at hand: beyond its boundary all are computed again.
@@ -509,60 +437,11 @@ void Scheduler::fork(Entry& entry) {
 SchedulerStats Scheduler::stats() const {
   SchedulerStats stats = counted_;
   stats.running = static_cast<int32_t>(running_.size());
+  stats.preempted = static_cast<int32_t>(preempted_.size());
   stats.blocks = allocator_.block_count();
   stats.blocks_kept = allocator_.kept_count();
   stats.blocks_used = allocator_.block_count() - allocator_.free_count();
   return stats;
-}
-
-void Scheduler::check_integrity() const {
-  allocator_.check_integrity();
-  std::unordered_map<BlockId, int32_t> references;
-  std::map<uint32_t, int32_t> active;
-  size_t running = 0, waiting = 0, preempted = 0;
-  int64_t waiting_tokens = 0;
-  for (const auto& [id, entry] : requests_) {
-    ++active[entry.request->key];
-    int32_t left = entry.request->choices - static_cast<int32_t>(entry.answers.size());
-    for (const auto& answer : entry.answers) {
-      const Sequence& s = answer->sequence;
-      left += answer->over ? 0 : 1;
-      running += answer->place == AnswerState::Place::kRunning ? 1 : 0;
-      waiting += answer->place == AnswerState::Place::kWaiting ? 1 : 0;
-      preempted += answer->place == AnswerState::Place::kPreempted ? 1 : 0;
-      if (answer->place == AnswerState::Place::kWaiting || answer->place == AnswerState::Place::kPreempted)
-        waiting_tokens += s.size();
-      BOLIDE_CHECK((answer->place == AnswerState::Place::kNowhere) == answer->over, "answer {} of {} is nowhere",
-                   answer->choice, id);
-      BOLIDE_CHECK(answer->place == AnswerState::Place::kRunning || s.blocks.empty(), "answer {} of {} holds blocks",
-                   answer->choice, id);
-      BOLIDE_CHECK(static_cast<int32_t>(s.blocks.size()) >= blocks_for(s.computed), "{} blocks for {} tokens",
-                   s.blocks.size(), s.computed);
-      BOLIDE_CHECK(answer->over || s.size() == s.prompt_count + answer->drawn + answer->draws,
-                   "{} tokens, {} of the prompt, {} drawn, {} under way", s.size(), s.prompt_count, answer->drawn,
-                   answer->draws);
-      BOLIDE_CHECK(answer->committed <= s.computed && answer->underway <= static_cast<int32_t>(underway_.size()),
-                   "{} committed of {}", answer->committed, s.computed);
-      for (const BlockId block : s.blocks) ++references[block];
-    }
-    BOLIDE_CHECK(left == entry.left && left > 0, "{} answers left of {}, counted {}", left, id, entry.left);
-  }
-  BOLIDE_CHECK(running == running_.size() && preempted == preempted_.size(), "{} run, {} listed", running,
-               running_.size());
-  BOLIDE_CHECK(
-      static_cast<int32_t>(waiting + preempted) == counted_.waiting && waiting_tokens == counted_.waiting_tokens,
-      "{} wait, {} counted", waiting + preempted, counted_.waiting);
-  BOLIDE_CHECK(static_cast<int32_t>(running_.size()) <= options_.sequences_max, "{} run", running_.size());
-  BOLIDE_CHECK(std::is_sorted(running_.begin(), running_.end(),
-                              [](const AnswerState* a, const AnswerState* b) { return ranks_before(*a, *b); }),
-               "those that run are not in order");
-  BOLIDE_CHECK(active == active_ && served_.size() == active_.size(), "keys are counted wrongly");
-  for (BlockId block = 0; block < allocator_.block_count(); ++block) {
-    const auto it = references.find(block);
-    BOLIDE_CHECK(allocator_.references(block) == (it == references.end() ? 0 : it->second),
-                 "block {} has {} references", block, allocator_.references(block));
-  }
-  for (const auto& answer : leaving_) BOLIDE_CHECK(answer->over && answer->underway > 0, "a dead answer is kept");
 }
 
 }  // namespace bolide

@@ -114,7 +114,8 @@ struct StepBudget {
 
 struct SchedulerStats {
   int32_t waiting = 0, running = 0;  // answers
-  int64_t waiting_tokens = 0;        // of prompts of those that wait
+  int32_t preempted = 0;       // of those that wait: who was pushed out, or waits for room beside its first answer
+  int64_t waiting_tokens = 0;  // of prompts of those that wait
   int32_t blocks_used = 0, blocks_kept = 0, blocks = 0;
   int64_t prefix_tokens_asked = 0, prefix_tokens_found = 0;
   int64_t preemptions = 0;

@@ -2,36 +2,14 @@
 
 #include <gtest/gtest.h>
 
-#include <condition_variable>
 #include <random>
 
 #include "engine/engine.h"
+#include "engine/testing/collector.h"
 #include "engine/testing/fake_runner.h"
 
 namespace bolide {
 namespace {
-
-class Waiter final : public RequestSink {
- public:
-  void on_progress(const Progress& progress) override {
-    if (progress.request_over) end();
-  }
-  void on_failure(const Error&) override { end(); }
-  bool wait() {
-    std::unique_lock lock(mutex_);
-    return ended_.wait_for(lock, std::chrono::seconds(60), [&] { return over_; });
-  }
-
- private:
-  void end() {
-    const std::lock_guard lock(mutex_);
-    over_ = true;
-    ended_.notify_all();
-  }
-  std::mutex mutex_;
-  std::condition_variable ended_;
-  bool over_ = false;
-};
 
 SchedulerOptions limits() {
   SchedulerOptions options;
@@ -46,14 +24,14 @@ TEST(Timeline, HasEveryPositionOfEveryAnswer) {
   for (const size_t steps_ahead : {size_t{1}, size_t{2}}) {
     Engine engine(std::make_unique<FakeRunner>(limits(), steps_ahead), {});
     std::mt19937 random(std::random_device{}());
-    std::vector<std::tuple<RequestId, Request, std::shared_ptr<Waiter>>> asked;
+    std::vector<std::tuple<RequestId, Request, std::shared_ptr<Collector>>> asked;
     for (int i = 0; i < 20; ++i) {
       Request request;
       request.prompt.resize(1 + random() % 90);
       for (int32_t& token : request.prompt) token = static_cast<int32_t>(random() % FakeRunner::kVocab);
       request.tokens_max = static_cast<int32_t>(1 + random() % 20);
       request.choices = i % 4 == 0 ? 3 : 1;
-      auto sink = std::make_shared<Waiter>();
+      auto sink = std::make_shared<Collector>();
       const auto id = engine.submit(request, sink);
       ASSERT_TRUE(id.has_value());
       asked.emplace_back(*id, request, sink);

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 
+#include "base/clock.h"
 #include "base/json_string.h"
-#include "base/log.h"
 #include "server/generation.h"
 #include "server/http_text.h"
+#include "server/kserve_response.h"
 #include "server/openai_request.h"
 #include "server/playground.h"
 #include "server/prompts.h"
@@ -17,21 +17,12 @@
 namespace bolide::server {
 namespace {
 
+constexpr std::string_view kMetricsPath = "/metrics";
 constexpr size_t kShortBody = 64 * 1024;    // where none is expected
 constexpr size_t kTokenizeBody = 1u << 20;  // tokens take many times the memory of their text
 constexpr int32_t kCompletionTokens = 16;   // OpenAI's default
 
 HttpResponse json_response(std::string body) { return {200, {{"Content-Type", "application/json"}}, std::move(body)}; }
-
-int64_t unix_seconds() {
-  using std::chrono::seconds;
-  return std::chrono::duration_cast<seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
-int64_t steady_us() {
-  using std::chrono::microseconds;
-  return std::chrono::duration_cast<microseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 std::string model_json(const ServedModel& model) {
   return fmt::format(R"({{"id":{},"object":"model","created":{},"owned_by":"bolide","max_model_len":{}}})",
@@ -58,6 +49,7 @@ struct Api::Route {
   bool long_work = false;     // with a body of JSON
   bool open = false;          // needs no key
   size_t body_bytes_max = 0;  // 0: what all of its kind have
+  bool watching = false;      // is on Listener::kMetrics, too
 };
 
 constexpr Api::Route Api::kRoutes[] = {
@@ -68,14 +60,14 @@ constexpr Api::Route Api::kRoutes[] = {
     {"GET", "/v1/requests/", &Api::timeline},
     {"POST", "/tokenize", &Api::tokenize, true, false, kTokenizeBody},
     {"POST", "/detokenize", &Api::detokenize, true},
-    {"GET", "/health", &Api::ready, false, true},
-    {"GET", "/health/ready", &Api::ready, false, true},
-    {"GET", "/health/live", &Api::live, false, true},
-    {"GET", "/v2/health/ready", &Api::ready, false, true},
-    {"GET", "/v2/health/live", &Api::live, false, true},
-    {"GET", "/ping", &Api::live, false, true},
+    {"GET", "/health", &Api::ready, false, true, 0, true},
+    {"GET", "/health/ready", &Api::ready, false, true, 0, true},
+    {"GET", "/health/live", &Api::live, false, true, 0, true},
+    {"GET", "/v2/health/ready", &Api::ready, false, true, 0, true},
+    {"GET", "/v2/health/live", &Api::live, false, true, 0, true},
+    {"GET", "/ping", &Api::live, false, true, 0, true},
     {"GET", "/version", &Api::version},
-    {"GET", "/metrics", &Api::metrics},
+    {"GET", kMetricsPath, &Api::metrics, false, false, 0, true},
     {"GET", "/playground", &Api::playground, false, true},
 };
 
@@ -87,7 +79,8 @@ Api::Api(ModelRegistry& registry, const ApiOptions& options, std::unique_ptr<Met
       options_(options),
       metrics_(std::move(metrics)),
       keys_(std::move(keys)),
-      text_(options.text_threads, 256),
+      text_(options.text_threads,
+            [this](const Shared& e, const Error& failure) { refuse(e, error_response(failure)); }),
       kserve_(registry_, *metrics_, keys_.get(),
               {.limits = options.limits,
                .version = options.version,
@@ -97,9 +90,11 @@ Api::Api(ModelRegistry& registry, const ApiOptions& options, std::unique_ptr<Met
                .model_control = options.model_control},
               log_) {}
 
-bool Api::calls_us_rightly(const HttpRequest& request, HttpResponse* refusal) const {
+bool Api::calls_us_rightly(const HttpRequest& request, Listener listener, HttpResponse* refusal) const {
   const std::string_view host = request.header("host");  // browsers always send it
-  if (!options_.loopback_names_only || host.empty() || is_loopback_host(host)) return true;
+  const bool checked =
+      listener == Listener::kMain ? options_.loopback_names_only : options_.metrics_listener->loopback_names_only;
+  if (!checked || host.empty() || is_loopback_host(host)) return true;
   *refusal = status_response(
       403,
       fmt::format("this server needs no key, so it answers only those who call it localhost, 127.0.0.1 or [::1], "
@@ -109,11 +104,20 @@ bool Api::calls_us_rightly(const HttpRequest& request, HttpResponse* refusal) co
   return false;
 }
 
-const Api::Route* Api::route_of(const HttpRequest& request, HttpResponse* refusal, const ApiKey** caller) const {
-  if (!calls_us_rightly(request, refusal)) return nullptr;
-  *caller = caller_of(request);
+bool Api::has(Listener listener, const Route& route) const {
+  if (listener == Listener::kMetrics) return route.watching;
+  return !options_.metrics_listener || route.path != kMetricsPath;
+}
+
+const Api::Route* Api::route_of(const HttpRequest& request, Listener listener, HttpResponse* refusal,
+                                const ApiKey** caller) const {
+  if (!calls_us_rightly(request, listener, refusal)) return nullptr;
+  static const ApiKey kAnybody;
+  const bool open = listener == Listener::kMetrics && !options_.metrics_listener->needs_key;
+  *caller = open ? &kAnybody : caller_of(request);
   std::string allowed;
   for (const Route& route : kRoutes) {
+    if (!has(listener, route)) continue;
     const bool all_below = route.path.ends_with('/');
     if (all_below ? !request.path.starts_with(route.path) || request.path.size() == route.path.size()
                   : request.path != route.path)
@@ -125,7 +129,7 @@ const Api::Route* Api::route_of(const HttpRequest& request, HttpResponse* refusa
     }
     allowed = route.method;
   }
-  if (allowed.empty() && Kserve::has(request.path)) {
+  if (allowed.empty() && listener == Listener::kMain && Kserve::has(request.path)) {
     if (*caller != nullptr) return &kKserve;
     *refusal = Kserve::stranger();
     return nullptr;
@@ -147,10 +151,10 @@ size_t Api::body_limit(const Route& route) const {
   return route.body_bytes_max > 0 ? std::min(route.body_bytes_max, most) : most;
 }
 
-std::optional<HttpResponse> Api::admit(const HttpRequest& head, uint64_t* body_bytes_max) {
+std::optional<HttpResponse> Api::admit(const HttpRequest& head, uint64_t* body_bytes_max, Listener listener) {
   HttpResponse refusal;
   const ApiKey* caller = nullptr;
-  if (const Route* route = route_of(head, &refusal, &caller)) {
+  if (const Route* route = route_of(head, listener, &refusal, &caller)) {
     *body_bytes_max = std::min<uint64_t>(*body_bytes_max, body_limit(*route));
     return std::nullopt;
   }
@@ -158,11 +162,11 @@ std::optional<HttpResponse> Api::admit(const HttpRequest& head, uint64_t* body_b
   return refusal;
 }
 
-void Api::handle(const Shared& exchange) {
+void Api::handle(const Shared& exchange, Listener listener) {
   HttpResponse refusal;
   static const ApiKey kNobody;  // who asks for what is open to all
   const ApiKey* caller = nullptr;
-  const Route* route = route_of(exchange->request(), &refusal, &caller);
+  const Route* route = route_of(exchange->request(), listener, &refusal, &caller);
   if (route == nullptr) return refuse(exchange, std::move(refusal));
   if (caller == nullptr) caller = &kNobody;
   if (route->long_work) return with_body(exchange, *route, *caller);
@@ -189,7 +193,8 @@ void Api::refuse(const Shared& exchange, HttpResponse response) {
   exchange->respond(std::move(response));
 }
 
-HttpResponse Api::error_body(int status, std::string_view what) {
+HttpResponse Api::error_body(int status, std::string_view what, std::string_view path) {
+  if (Kserve::has(path)) return kserve_error(status, what);
   const std::string_view code = status == 408   ? "request_timeout"
                                 : status == 413 ? "body_too_large"
                                 : status == 431 ? "headers_too_large"
@@ -213,16 +218,7 @@ void Api::with_body(const Shared& exchange, const Route& route, const ApiKey& ca
         status_response(413, fmt::format("the body has {} bytes, at most {}", request.body.size(), body_limit(route)),
                         "body_too_large"));
   if (request.body.size() <= options_.long_body_bytes) return (this->*route.handler)(exchange, caller);
-  // What the handler throws here (for want of memory, say) ends its request, not the process.
-  const auto work = [this, exchange, handler = route.handler, from = &caller] {
-    try {
-      (this->*handler)(exchange, *from);
-    } catch (const std::exception& thrown) {
-      log::error("a handler failed", {{"path", std::string_view(exchange->request().path)}, {"what", thrown.what()}});
-      refuse(exchange, error_body(500, "the server failed at this request"));
-    }
-  };
-  if (!text_.add(work)) refuse(exchange, error_response(error(Code::kOverloaded, "too many long requests wait")));
+  text_.add(exchange, [this, exchange, handler = route.handler, from = &caller] { (this->*handler)(exchange, *from); });
 }
 
 Result<std::shared_ptr<const ServedModel>> Api::find(const std::string& name, std::string* param) const {

@@ -13,12 +13,15 @@
 #include "server/api_keys.h"
 #include "server/http.h"
 #include "server/kserve.h"
+#include "server/long_work.h"
 #include "server/metrics.h"
 #include "server/served_model.h"
 #include "server/wishes.h"
-#include "server/work_queue.h"
 
 namespace bolide::server {
+
+// Where a request came in.
+enum class Listener : uint8_t { kMain, kMetrics };
 
 struct ApiOptions {
   RequestLimits limits;
@@ -31,6 +34,12 @@ struct ApiOptions {
   // Refuse requests that call this machine by another name: a browser sends a page's requests here under the page's own
   // name once that name's address has been changed to this one (DNS rebinding).
   bool loopback_names_only = false;
+  // Of Listener::kMetrics, which has /metrics and health alone; without it /metrics is on the main one.
+  struct MetricsListener {
+    bool needs_key = true;  // as the main one does: where there are keys
+    bool loopback_names_only = false;
+  };
+  std::optional<MetricsListener> metrics_listener;
 };
 
 class Api {
@@ -40,9 +49,10 @@ class Api {
       std::unique_ptr<ApiKeys> keys = nullptr);
   ~Api() { text_.stop(); }
 
-  void handle(const std::shared_ptr<HttpExchange>& exchange);
+  void handle(const std::shared_ptr<HttpExchange>& exchange, Listener listener = Listener::kMain);
   // For HttpServer: what is refused by its head alone, and how long its body may be.
-  std::optional<HttpResponse> admit(const HttpRequest& head, uint64_t* body_bytes_max);
+  std::optional<HttpResponse> admit(const HttpRequest& head, uint64_t* body_bytes_max,
+                                    Listener listener = Listener::kMain);
   // The keys of this text from now on. Errors: those of ApiKeys::parse, and then nothing has changed; kInvalid: there
   // were none before.
   Result<> replace_keys(std::string_view text, std::string_view label, uint64_t secret);
@@ -50,8 +60,8 @@ class Api {
   void set_draining() { draining_ = true; }
   // Where the metrics of connections come from; set before the first request.
   void set_http_stats(std::function<HttpStats()> stats) { http_stats_ = std::move(stats); }
-  // For HttpServer.
-  static HttpResponse error_body(int status, std::string_view what);
+  // For HttpServer: as the API has it that the path belongs to.
+  static HttpResponse error_body(int status, std::string_view what, std::string_view path);
 
  private:
   struct Route;
@@ -75,12 +85,14 @@ class Api {
   // Who asks, for as long as the keys are; null: nobody that may. With no keys at all somebody without a name.
   const ApiKey* caller_of(const HttpRequest& request) const;
   // Both: if not, `refusal` says why.
-  bool calls_us_rightly(const HttpRequest& request, HttpResponse* refusal) const;
-  const Route* route_of(const HttpRequest& request, HttpResponse* refusal, const ApiKey** caller) const;
+  bool calls_us_rightly(const HttpRequest& request, Listener listener, HttpResponse* refusal) const;
+  const Route* route_of(const HttpRequest& request, Listener listener, HttpResponse* refusal,
+                        const ApiKey** caller) const;
+  bool has(Listener listener, const Route& route) const;
   size_t body_limit(const Route& route) const;
   // Answers, and counts, what no engine saw.
   void refuse(const Shared& exchange, HttpResponse response);
-  // Runs it here or, if the body is long, on a thread of the queue.
+  // Runs it here or, if the body is long, on a thread of its own.
   void with_body(const Shared& exchange, const Route& route, const ApiKey& caller);
   Result<std::shared_ptr<const ServedModel>> find(const std::string& name, std::string* param) const;
   template <class Parsed, class Ids>
@@ -95,7 +107,7 @@ class Api {
   std::function<HttpStats()> http_stats_;
   std::atomic<bool> draining_{false};
   RequestLog log_{512};
-  WorkQueue text_;
+  LongWork text_;
   Kserve kserve_;
 };
 

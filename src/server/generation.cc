@@ -10,16 +10,12 @@
 #include <optional>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "server/random_id.h"
 
 namespace bolide::server {
 namespace {
-
-int64_t now_us() {
-  using std::chrono::microseconds;
-  return std::chrono::duration_cast<microseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 double seconds(int64_t us) { return static_cast<double>(us) * 1e-6; }
 
@@ -28,7 +24,7 @@ Error too_late() { return error(Code::kDeadline, "the request took longer than t
 class Generation final : public std::enable_shared_from_this<Generation> {
  public:
   Generation(std::shared_ptr<HttpExchange> exchange, GenerationJob job)
-      : exchange_(std::move(exchange)), job_(std::move(job)), begun_us_(now_us()) {
+      : exchange_(std::move(exchange)), job_(std::move(job)), begun_us_(steady_us()) {
     const Wishes& wishes = job_.wishes;
     if (job_.format == nullptr) job_.format = openai_format(job_.head, wishes.include_usage);
     for (size_t prompt = 0; prompt < job_.requests.size(); ++prompt) {
@@ -109,8 +105,9 @@ class Generation final : public std::enable_shared_from_this<Generation> {
   size_t left_ = 0;                  // answers that are not over
   Usage usage_;
   std::string out_;  // chunks to be written
-  bool over_ = false, any_token_ = false;
+  bool over_ = false;
   int64_t begun_us_;
+  int64_t step_us_ = 0, first_token_us_ = 0, last_token_us_ = 0;  // the first step; 0: there was none yet
 
   std::mutex mutex_;  // guards what follows
   std::vector<Event> events_;
@@ -136,7 +133,7 @@ void Generation::start() {
                                          std::make_shared<Sink>(shared_from_this(), prompt));
     if (!id) return fail(id.error());
     ids_.push_back(*id);
-    if (job_.record != nullptr) job_.record->submitted(*id, now_us());
+    if (job_.record != nullptr) job_.record->submitted(*id, steady_us());
   }
   exchange_->on_gone([weak = weak_from_this()] {
     const auto self = weak.lock();
@@ -165,7 +162,7 @@ void Generation::keep_deadline(int64_t deadline_us) {
 }
 
 void Generation::arrived(uint32_t prompt, const Progress& progress) {
-  const int64_t now = now_us();
+  const int64_t now = steady_us();
   const std::lock_guard lock(mutex_);
   events_.push_back({prompt, now, progress});
   wake();
@@ -193,17 +190,17 @@ void Generation::take_events() {
     woken_ = false;
   }
   if (over_) return;
-  Delivery delivery{.at_us = now_us()};
+  Delivery delivery{.at_us = steady_us()};
   for (const Event& event : events) {
     delivery.tokens += event.progress.token >= 0 ? 1 : 0;
     if (!over_) take(event);
   }
   if (failure && !over_) fail(*failure);
-  const int64_t written_us = now_us();
+  const int64_t written_us = steady_us();
   // A client that is too slow is given up by the server, which says that it is gone.
   if (!out_.empty() && !over_) exchange_->write(std::exchange(out_, {}));
   delivery.text_us = written_us - delivery.at_us;
-  delivery.write_us = now_us() - written_us;
+  delivery.write_us = steady_us() - written_us;
   if (job_.record != nullptr) job_.record->delivered(delivery);
 }
 
@@ -221,10 +218,12 @@ void Generation::take(const Event& event) {
       if (progress.begun_us > 0) job_.metrics->queued(seconds(std::max<int64_t>(progress.begun_us - begun_us_, 0)));
       if (answer.token_us > 0)
         job_.metrics->inter_token(seconds(event.at_us - answer.token_us));
-      else if (!std::exchange(any_token_, true))
+      else if (first_token_us_ == 0)
         job_.metrics->first_token(seconds(event.at_us - begun_us_));
     }
-    answer.token_us = event.at_us;
+    answer.token_us = last_token_us_ = event.at_us;
+    if (first_token_us_ == 0) first_token_us_ = event.at_us;
+    if (step_us_ == 0) step_us_ = progress.begun_us;
     if (prompt_alone) return end(answer, "length");
     if (progress.ended != Ended::kStop) show(answer, answer.text.push(progress.token, progress.logprob, progress.top));
   }
@@ -380,11 +379,15 @@ void Generation::cancel() {
 }
 
 void Generation::report(std::string_view reason) {
-  const int64_t now = now_us();
+  const int64_t now = steady_us();
   const double took = seconds(now - begun_us_);
   if (job_.record != nullptr) job_.record->over(reason, now);
-  if (job_.metrics != nullptr)
-    job_.metrics->request_ended({reason, took, usage_.prompt_tokens, usage_.completion_tokens, usage_.cached_tokens});
+  if (job_.metrics != nullptr) {
+    RequestFigures figures{reason, took, usage_.prompt_tokens, usage_.completion_tokens, usage_.cached_tokens};
+    if (step_us_ > 0) figures.prefill_seconds = seconds(std::max<int64_t>(first_token_us_ - step_us_, 0));
+    figures.decode_seconds = seconds(last_token_us_ - first_token_us_);
+    job_.metrics->request_ended(figures);
+  }
   log::info("request over", {{"id", std::string_view(job_.head.id)},
                              {"route", std::string_view(job_.route)},
                              {"model", std::string_view(job_.head.model)},

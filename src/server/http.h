@@ -64,8 +64,9 @@ class HttpExchange {
 
 // What a handler throws, or what it posted, is answered with 500, or ends its stream.
 using HttpHandler = std::function<void(const std::shared_ptr<HttpExchange>&)>;
-// The body of a response that no handler makes: 400, 408, 413, 431, 500, 501, 503 of the server itself.
-using HttpErrorBody = std::function<HttpResponse(int status, std::string_view what)>;
+// The body of a response that no handler makes: 400, 408, 413, 431, 500, 501, 503 of the server itself. `path`: what
+// was asked for, as it came; empty if that is not known.
+using HttpErrorBody = std::function<HttpResponse(int status, std::string_view what, std::string_view path)>;
 // Sees each request before any of its body is read: a response that refuses it, or nothing; it may lower how long the
 // body may be.
 using HttpGate = std::function<std::optional<HttpResponse>(const HttpRequest& head, uint64_t* body_bytes_max)>;
@@ -86,7 +87,8 @@ struct HttpLimits {
 
 struct HttpOptions {
   std::string host = "127.0.0.1";
-  uint16_t port = 8000;  // 0: any free one
+  uint16_t port = 8000;                                    // 0: any free one
+  std::string host_flag = "--host", port_flag = "--port";  // by which errors call them
   int threads = 1;
   std::string tls_certificate, tls_key;  // PEM files; both or neither
   HttpLimits limits;
@@ -107,10 +109,10 @@ class HttpServer {
 
   virtual uint16_t port() const = 0;
   virtual HttpStats stats() const = 0;
-  // From now on answers end their connections, and those that wait for a further request are closed. New ones may come:
-  // somebody has to tell them that this server ends.
+  // From now on answers end their connections. New ones may come, and those that are open may ask once more: somebody
+  // has to tell them that this server ends.
   virtual void retire() = 0;
-  // No new connections, and no further requests of those that are open; those that wait for one are closed.
+  // No new connections. Those that wait for a request are closed, a moment later: one may be on its way.
   virtual void drain() = 0;
   // Until no connection is left, or the time is over. True: none is left.
   virtual bool wait_closed(std::chrono::milliseconds timeout) = 0;

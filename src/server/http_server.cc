@@ -46,21 +46,21 @@ class BeastServer final : public HttpServer {
     Fault failed;
     const auto address = asio::ip::make_address(options.host == "localhost" ? "127.0.0.1" : options.host, failed);
     if (failed)
-      return error(Code::kInvalid, fmt::format("--host {:.100}: is no address; give one as 127.0.0.1 or ::1, or "
+      return error(Code::kInvalid, fmt::format("{} {:.100}: is no address; give one as 127.0.0.1 or ::1, or "
                                                "0.0.0.0 for all of this machine's",
-                                               options.host));
+                                               options.host_flag, options.host));
     const tcp::endpoint endpoint(address, options.port);
     acceptor_.open(endpoint.protocol(), failed);
     if (!failed) acceptor_.set_option(asio::socket_base::reuse_address(true), failed);
     if (!failed) acceptor_.bind(endpoint, failed);
     if (!failed) acceptor_.listen(4096, failed);
     if (failed == asio::error::address_in_use)
-      return error(Code::kUnavailable, fmt::format("--port {} of {} is in use by another program; choose another, or "
+      return error(Code::kUnavailable, fmt::format("{} {} of {} is in use by another program; choose another, or "
                                                    "0 for any free one",
-                                                   options.port, options.host));
+                                                   options.port_flag, options.port, options.host));
     if (failed)
-      return error(Code::kUnavailable,
-                   fmt::format("--host {} --port {}: {}", options.host, options.port, failed.message()));
+      return error(Code::kUnavailable, fmt::format("{} {} {} {}: {}", options.host_flag, options.host,
+                                                   options.port_flag, options.port, failed.message()));
     if (!options.tls_certificate.empty()) BOLIDE_TRY(open_tls(options));
     port_ = acceptor_.local_endpoint(failed).port();
     shared_->accepting = true;
@@ -77,17 +77,16 @@ class BeastServer final : public HttpServer {
       if (const uint64_t count = shared_->answers[status]; count > 0) stats.answers[static_cast<int>(status)] = count;
     return stats;
   }
-  void retire() override {
-    if (!shared_->retiring.exchange(true)) close_idle();
-  }
+  void retire() override { shared_->retiring = true; }
   void drain() override {
     shared_->retiring = true;
     if (shared_->draining.exchange(true)) return;
     asio::post(acceptor_.get_executor(), [this] {
+      take_backlog();
       Fault ignored;
       acceptor_.close(ignored);
     });
-    close_idle();
+    hurry_idle();
   }
   bool wait_closed(std::chrono::milliseconds timeout) override {
     std::unique_lock lock(shared_->mutex);
@@ -112,14 +111,14 @@ class BeastServer final : public HttpServer {
       }
     }
   }
-  void close_idle() {
+  void hurry_idle() {
     std::vector<std::shared_ptr<Closable>> held;  // their end takes the mutex
     {
       const std::lock_guard lock(shared_->mutex);
       for (Closable* connection : shared_->open) held.push_back(connection->hold());
     }
     for (const auto& connection : held)
-      if (connection != nullptr) connection->close_if_idle();
+      if (connection != nullptr) connection->hurry_if_idle();
   }
   Result<> open_tls(const HttpOptions& options) {
     Fault failed;
@@ -159,15 +158,30 @@ class BeastServer final : public HttpServer {
       co_await pause.async_wait(redirect_error(use_awaitable, failed));
       co_return;
     }
+    take(std::move(socket), strand);
+  }
+  // Those that have connected before the end are answered, too.
+  void take_backlog() {
+    Fault failed;
+    acceptor_.non_blocking(true, failed);
+    while (!failed) {
+      const Strand strand(io_.get_executor());
+      tcp::socket socket(strand);
+      acceptor_.accept(socket, failed);
+      if (!failed) take(std::move(socket), strand);
+    }
+  }
+  void take(tcp::socket socket, const Strand& strand) {
+    Fault failed;
     const auto peer = socket.remote_endpoint(failed);
-    if (failed) co_return;
+    if (failed) return;
     const std::string client = peer.address().to_string();
     if (!shared_->enter(client)) {
       shared_->count(503);
       socket.non_blocking(true, failed);
-      socket.write_some(asio::buffer(response_text(shared_->error_body(503, "too many connections"), false, false)),
+      socket.write_some(asio::buffer(response_text(shared_->error_body(503, "too many connections", {}), false, false)),
                         failed);
-      co_return;
+      return;
     }
     socket.set_option(tcp::no_delay(true), failed);
     if (shared_->options.tls_certificate.empty())

@@ -1,6 +1,8 @@
 // HTTP by itself, with whatever bytes a client may send.
 #include <gtest/gtest.h>
 
+#include <future>
+
 #include <atomic>
 #include <chrono>
 #include <mutex>
@@ -200,7 +202,10 @@ TEST(HttpServer, RetiringEndsConnectionsWithTheirAnswers) {
   stream.send("GET /ping HTTP/1.1\r\nHost: x\r\n\r\n");
   ASSERT_TRUE(echo.hang(2));
   echo.server->retire();
-  EXPECT_FALSE(idle.receive()) << "it was idle";
+  const Answer last = idle.get("/echo");
+  EXPECT_EQ(last.status, 200) << "a request may have been on its way";
+  EXPECT_NE(last.head.find("Connection: close"), std::string::npos);
+  EXPECT_FALSE(idle.receive());
   for (const auto& exchange : echo.hanging)
     exchange->request().path == "/ping" ? exchange->end() : exchange->respond({200, {}, "late"});
   const Answer late = busy.read_answer();
@@ -214,6 +219,37 @@ TEST(HttpServer, RetiringEndsConnectionsWithTheirAnswers) {
   EXPECT_EQ(answer.status, 200) << "somebody must say that it ends";
   EXPECT_NE(answer.head.find("Connection: close"), std::string::npos);
   EXPECT_FALSE(fresh.receive());
+}
+
+// The thread that accepts connections is busy when the server ends: they have connected all the same.
+TEST(HttpServer, WhoHasConnectedBeforeTheEndIsAnswered) {
+  std::promise<void> promise;
+  const std::shared_future<void> opened = promise.get_future().share();
+  std::atomic<bool> held{false};
+  HttpOptions options;
+  options.threads = 1;
+  Echo echo(options, [&](const HttpRequest& head, uint64_t*) -> std::optional<HttpResponse> {
+    if (head.path == "/hold") held = true, opened.wait();
+    return std::nullopt;
+  });
+  HttpClient kept(echo.port()), busy(echo.port());
+  EXPECT_EQ(kept.get("/echo").status, 200);
+  busy.send("GET /hold HTTP/1.1\r\nHost: x\r\n\r\n");
+  ASSERT_TRUE(becomes([&] { return held.load(); }));
+  std::vector<std::unique_ptr<HttpClient>> clients;
+  for (int i = 0; i < 10; ++i) {
+    clients.push_back(std::make_unique<HttpClient>(echo.port()));
+    EXPECT_TRUE(clients.back()->send("GET /echo HTTP/1.1\r\nHost: x\r\n\r\n"));
+  }
+  kept.send("GET /echo HTTP/1.1\r\nHost: x\r\n\r\n");
+  echo.server->drain();
+  promise.set_value();
+  for (auto& client : clients) {
+    const Answer answer = client->read_answer();
+    EXPECT_EQ(answer.status, 200);
+    EXPECT_NE(answer.head.find("Connection: close"), std::string::npos);
+  }
+  EXPECT_EQ(kept.read_answer().status, 200);
 }
 
 TEST(HttpServer, WhoComesWhileItEndsIsAnsweredOrRefused) {

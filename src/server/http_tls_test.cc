@@ -134,6 +134,24 @@ TEST(HttpTls, StreamsOfHttp10EndWithTls) {
   EXPECT_TRUE(whole);
 }
 
+// Whoever is refused must see that the refusal is whole, though the rest of the request was not read.
+TEST(HttpTls, RefusalsEndWithTls) {
+  const OwnCertificate certificate;
+  FakeServer server(with(certificate));
+  for (const char* bytes : {"GET /health/live HTTP/2.5\r\nHost: localhost\r\n\r\n",
+                            "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                            "Content-Length: 99999999999\r\n\r\n{\"prompt\":",
+                            "POST /nowhere HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n12"}) {
+    TlsClient client(server.port(), certificate);
+    ASSERT_TRUE(client.connected());
+    bool whole = false;
+    const std::string answer = client.ask(bytes, &whole);
+    EXPECT_TRUE(answer.starts_with("HTTP/1.1 4") || answer.starts_with("HTTP/1.1 505")) << answer;
+    EXPECT_NE(answer.find("Connection: close"), std::string::npos) << answer;
+    EXPECT_TRUE(whole) << bytes;
+  }
+}
+
 TEST(HttpTls, WhatIsNoTlsOrAnotherCertificateIsNotServed) {
   const OwnCertificate certificate, other;
   FakeServer server(with(certificate));

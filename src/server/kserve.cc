@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <charconv>
-#include <chrono>
 #include <optional>
 
+#include "base/clock.h"
 #include "base/json_string.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -23,16 +23,6 @@ namespace {
 
 constexpr size_t kLongBody = 64 * 1024;  // bodies beyond this are read aside
 constexpr int32_t kTokens = 20;          // of an answer, if a request does not say: the protocol's default
-
-int64_t steady_us() {
-  using std::chrono::microseconds;
-  return std::chrono::duration_cast<microseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-int64_t unix_seconds() {
-  using std::chrono::seconds;
-  return std::chrono::duration_cast<seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
 
 HttpResponse json_response(std::string body) { return {200, {{"Content-Type", "application/json"}}, std::move(body)}; }
 
@@ -92,7 +82,8 @@ Kserve::Kserve(ModelRegistry& registry, Metrics& metrics, ApiKeys* keys, KserveO
       options_(std::move(options)),
       log_(log),
       changes_(1, 16),
-      text_(options_.text_threads, 256) {}
+      text_(options_.text_threads,
+            [this](const Shared& exchange, const Error& failure) { refuse(exchange, failure); }) {}
 
 void Kserve::refuse(const Shared& exchange, HttpResponse response) {
   metrics_.refused(response.status);
@@ -162,17 +153,7 @@ void Kserve::model(const Shared& exchange, const ApiKey* caller, std::string_vie
     return refuse(exchange, error(Code::kNotFound, fmt::format("model {:.200} has version {} alone, not {:.40}",
                                                                call.model, kModelVersion, version)));
   if (!action->has_body || exchange->request().body.size() <= kLongBody) return (this->*action->handler)(call);
-  // What the handler throws here (for want of memory, say) ends its request, not the process.
-  const auto work = [this, call, handler = action->handler] {
-    try {
-      (this->*handler)(call);
-    } catch (const std::exception& thrown) {
-      log::error("a handler failed",
-                 {{"path", std::string_view(call.exchange->request().path)}, {"what", thrown.what()}});
-      refuse(call.exchange, kserve_error(500, "the server failed at this request"));
-    }
-  };
-  if (!text_.add(work)) refuse(exchange, error(Code::kOverloaded, "too many long requests wait"));
+  text_.add(exchange, [this, call, handler = action->handler] { (this->*handler)(call); });
 }
 
 Error Kserve::not_there(const std::string& model) const {

@@ -13,6 +13,7 @@
 #include "server/http.h"
 #include "server/kserve_models.h"
 #include "server/kserve_request.h"
+#include "server/long_work.h"
 #include "server/metrics.h"
 #include "server/request_log.h"
 #include "server/served_model.h"
@@ -85,7 +86,7 @@ class Kserve {
   const KserveOptions options_;
   RequestLog& log_;
   WorkQueue changes_;  // of the repository, one after the other
-  WorkQueue text_;     // long bodies
+  LongWork text_;
 };
 
 }  // namespace bolide::server

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <utility>
 
 #include "ops/number.h"
@@ -162,6 +163,23 @@ bool fits(const TensorPort& port, const Tensor& tensor) {
   for (size_t i = 0; i < port.dims->size(); ++i)
     if ((*port.dims)[i] >= 0 && (*port.dims)[i] != tensor.dim(static_cast<int>(i))) return false;
   return true;
+}
+
+// Passes that make a network fast take dims of one name for equal.
+Result<> check_names(std::span<const AnyValue> values, const std::vector<TensorPort>& inputs) {
+  std::map<std::string_view, std::pair<int64_t, size_t>> sizes;  // and the input that has it
+  for (size_t i = 0; i < inputs.size(); ++i)
+    for (size_t d = 0; d < inputs[i].dim_names.size(); ++d) {
+      const std::string& name = inputs[i].dim_names[d];
+      if (name.empty()) continue;
+      const int64_t size = values[i].tensor()->dim(static_cast<int>(d));
+      const auto& [first, input] = sizes.try_emplace(name, size, i).first->second;
+      if (first != size)
+        return wrong(fmt::format("input {:.100}", inputs[i].name),
+                     fmt::format("dim {} ({:.100}) is {}, but {} in input {:.100}: all dims of this name have one size",
+                                 d, name, size, first, inputs[input].name));
+    }
+  return {};
 }
 
 std::string names_of(const std::vector<TensorPort>& ports) {
@@ -323,6 +341,7 @@ Result<std::vector<AnyValue>> match_inputs(std::vector<InferInput> given, const 
     if (!values[i].has_value())
       return wrong(fmt::format("input {:.100}", inputs[i].name),
                    fmt::format("is not given, expected {}", kserve_type(inputs[i].dtype, inputs[i].dims)));
+  BOLIDE_TRY(check_names(values, inputs));
   return values;
 }
 

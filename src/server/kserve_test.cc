@@ -299,5 +299,52 @@ TEST(Kserve, KeysAreAskedFor) {
   }
 }
 
+// What HTTP itself refuses has the protocol's form, too.
+TEST(Kserve, RefusalsOfHttpAreErrorsOfTheProtocol) {
+  FakeServer::Options options = with_network();
+  options.http.limits.header_time = std::chrono::seconds(1);
+  FakeServer server(std::move(options));
+  const std::string begin = "GET /v2/models/net HTTP/1.1\r\nHost: localhost\r\n";
+  std::string many = begin;
+  for (int i = 0; i < 200; ++i) many += fmt::format("x{}: y\r\n", i);
+  const std::pair<std::string, int> cases[] = {
+      {begin + "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 400},
+      {begin + "Transfer-Encoding: gzip\r\n\r\n", 501},
+      {begin + "x: " + std::string(70'000, 'x') + "\r\n\r\n", 431},
+      {many + "\r\n", 431},
+      {"GET /v2/" + std::string(9000, 'x') + "?a=b HTTP/1.1\r\nHost: localhost\r\n\r\n", 414},
+      {"POST /v2/models/net/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n", 413},
+      {begin + "x: y", 408},  // and no more
+  };
+  for (const auto& [bytes, status] : cases) {
+    HttpClient client(server.port());
+    client.send(bytes);
+    const Answer answer = client.read_answer();
+    EXPECT_EQ(answer.status, status) << bytes.substr(0, 200) << answer.body;
+    const Json json = json_of(answer);
+    EXPECT_TRUE(json.is_object() && json["error"].is_string()) << bytes.substr(0, 200) << answer.body;
+  }
+  HttpClient other(server.port());
+  other.send("GET /v1/models HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip\r\n\r\n");
+  EXPECT_TRUE(json_of(other.read_answer())["error"].is_object()) << "OpenAI's";
+}
+
+TEST(Kserve, DimsOfOneNameHaveOneSize) {
+  auto made = network();
+  made->inputs[0].dim_names = {"N"};
+  made->inputs[1].dim_names = {"N"};
+  std::atomic<int> runs{0};
+  made->queue = std::make_unique<NetworkQueue>(std::vector<NetworkQueue::Run>{[&](Values inputs) {
+                                                 ++runs;
+                                                 return twice(std::move(inputs));
+                                               }},
+                                               NetworkQueue::Options());
+  FakeServer server(with_network(made));
+  EXPECT_EQ(test::post(server.port(), kInfer, request({1, 2}).dump()).status, 200);
+  expect_error(test::post(server.port(), kInfer, request({1, 2, 3}).dump()), 400,
+               "input t: dim 0 (N) is 2, but 3 in input x");
+  EXPECT_EQ(runs, 1);
+}
+
 }  // namespace
 }  // namespace bolide::server

@@ -11,12 +11,14 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <fstream>
 #include <map>
 #include <mutex>
 #include <vector>
 
+#include "base/clock.h"
+#include "server/metrics_aliases.h"
+#include "server/rate_window.h"
 #include "server/served_network.h"
 
 namespace bolide::server {
@@ -36,53 +38,30 @@ const Buckets kRequest = {.0005, .001, .0025, .005, .01, .025, .05, .1, .3, .5, 
                           2.5,   5,    10,    15,   20,  30,   40,  50, 60, 120, 240, 480, 960, 1920};
 const Buckets kTokens = {1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10'000, 20'000, 50'000, 100'000};
 
-// Names that others give to what we count.
-struct Alias {
-  std::string_view compat, ours, theirs;
-};
-constexpr Alias kAliases[] = {
-    {"vllm", "bolide_time_to_first_token_seconds", "vllm:time_to_first_token_seconds"},
-    {"vllm", "bolide_request_queue_time_seconds", "vllm:request_queue_time_seconds"},
-    {"vllm", "bolide_inter_token_latency_seconds", "vllm:inter_token_latency_seconds"},
-    {"vllm", "bolide_inter_token_latency_seconds", "vllm:time_per_output_token_seconds"},
-    {"vllm", "bolide_request_duration_seconds", "vllm:e2e_request_latency_seconds"},
-    {"vllm", "bolide_num_requests_running", "vllm:num_requests_running"},
-    {"vllm", "bolide_num_requests_waiting", "vllm:num_requests_waiting"},
-    {"vllm", "bolide_kv_cache_usage_ratio", "vllm:kv_cache_usage_perc"},
-    {"vllm", "bolide_preemptions_total", "vllm:num_preemptions_total"},
-    {"vllm", "bolide_prompt_tokens_total", "vllm:prompt_tokens_total"},
-    {"vllm", "bolide_generation_tokens_total", "vllm:generation_tokens_total"},
-    {"vllm", "bolide_requests_total", "vllm:request_success_total"},
-    {"vllm", "bolide_prefix_cache_queries_total", "vllm:prefix_cache_queries_total"},
-    {"vllm", "bolide_prefix_cache_hits_total", "vllm:prefix_cache_hits_total"},
-    {"vllm", "bolide_request_prompt_tokens", "vllm:request_prompt_tokens"},
-    {"vllm", "bolide_request_generation_tokens", "vllm:request_generation_tokens"},
-    {"trtllm", "bolide_request_duration_seconds", "trtllm_e2e_request_latency_seconds"},
-    {"trtllm", "bolide_request_duration_seconds", "trtllm_serve_request_duration_seconds"},
-    {"trtllm", "bolide_time_to_first_token_seconds", "trtllm_time_to_first_token_seconds"},
-    {"trtllm", "bolide_request_queue_time_seconds", "trtllm_request_queue_time_seconds"},
-    {"trtllm", "bolide_inter_token_latency_seconds", "trtllm_time_per_output_token_seconds"},
-    {"trtllm", "bolide_num_requests_running", "trtllm_num_requests_running"},
-    {"trtllm", "bolide_num_requests_waiting", "trtllm_num_requests_waiting"},
-    {"trtllm", "bolide_num_requests_waiting", "trtllm_serve_num_requests_in_queue"},
-    {"trtllm", "bolide_requests_total", "trtllm_serve_request_count"},
-    {"trtllm", "bolide_requests_total", "trtllm_request_success_total"},
-    {"trtllm", "bolide_prompt_tokens_total", "trtllm_prompt_tokens_total"},
-    {"trtllm", "bolide_generation_tokens_total", "trtllm_generation_tokens_total"},
-    {"trtllm", "bolide_kv_cache_usage_ratio", "trtllm_kv_cache_utilization"},
-    {"triton", "bolide_num_requests_waiting", "nv_inference_pending_request_count"},
-    {"triton", "bolide_requests_total", "nv_inference_request_success"},
+// A counter that goes with one that an engine keeps, which starts anew when the model is loaded again.
+class Follower {
+ public:
+  explicit Follower(prom::Counter& counter) : counter_(&counter) {}
+  void follow(double value) {
+    if (value < seen_) seen_ = 0;
+    counter_->Increment(value - seen_);
+    seen_ = value;
+  }
+
+ private:
+  prom::Counter* counter_;
+  double seen_ = 0;
 };
 
 // What one model's engine is at, as it was read last.
 struct ModelSeries {
-  prom::Histogram *queue, *first_token, *inter_token, *duration, *prompt_tokens, *generation_tokens;
+  prom::Histogram *queue, *first_token, *inter_token, *duration, *prefill, *decode, *inference, *prompt_tokens,
+      *generation_tokens;
   prom::Counter *prompt_total, *generation_total, *cached_total;
-  prom::Gauge *running, *waiting, *waiting_tokens, *kv_usage, *kv_blocks, *ready;
-  prom::Counter *preemptions, *prefix_asked, *prefix_found, *steps, *step_tokens, *busy;
+  prom::Gauge *running, *waiting, *waiting_tokens, *kv_usage, *kv_blocks, *ready, *rate;
+  Follower preemptions, prefix_asked, prefix_found, steps, step_tokens, busy;
 };
 
-// Counters of engines only grow, but start anew when a model is loaded again.
 void raise(prom::Counter& counter, double value) {
   if (const double more = value - counter.Value(); more > 0) counter.Increment(more);
 }
@@ -120,14 +99,27 @@ double cpu_seconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
+// Built when it is asked for: a GPU that is not there, or does not answer, has no series.
+std::vector<prom::MetricFamily> device_families(const std::vector<DeviceMemory>& devices) {
+  prom::MetricFamily used{
+      "bolide_gpu_memory_used_bytes", "Memory of the GPU in use, by all processes, bytes", prom::MetricType::Gauge, {}};
+  prom::MetricFamily total{"bolide_gpu_memory_total_bytes", "Memory of the GPU, bytes", prom::MetricType::Gauge, {}};
+  for (const DeviceMemory& device : devices)
+    for (auto& [family, bytes] : {std::pair(&used, device.used_bytes), std::pair(&total, device.total_bytes)}) {
+      prom::ClientMetric& metric = family->metric.emplace_back();
+      metric.label = {{"gpu", fmt::format("{}", device.index)}, {"name", device.name}};
+      metric.gauge.value = static_cast<double>(bytes);
+    }
+  if (devices.empty()) return {};
+  return {std::move(used), std::move(total)};
+}
+
 void add(ModelTotals& totals, const RunFigures& figures) {
-  using std::chrono::milliseconds;
-  const auto now = std::chrono::duration_cast<milliseconds>(std::chrono::system_clock::now().time_since_epoch());
   const auto count = [](ModelTotals::Duration& duration, int64_t us) {
     ++duration.count;
     duration.us += static_cast<uint64_t>(us);
   };
-  totals.last_ms = std::max(totals.last_ms, now.count() - figures.all_us / 1000);
+  totals.last_ms = std::max(totals.last_ms, unix_ms() - figures.all_us / 1000);
   const bool failed = figures.reason == "error" || figures.reason == "cancelled";
   count(failed ? totals.fail : totals.success, figures.all_us);
   if (failed) return;
@@ -144,6 +136,7 @@ class PrometheusMetrics final : public Metrics {
     accepted_ = &accepted_family_.Add({});
     resident_ = &resident_family_.Add({});
     cpu_ = &cpu_family_.Add({});
+    start_family_.Add({}).Set(static_cast<double>(unix_ms()) * 1e-3);
   }
 
   std::shared_ptr<ModelMetrics> of_model(const std::string& name) override;
@@ -160,10 +153,12 @@ class PrometheusMetrics final : public Metrics {
     requests_.Add({{"model_name", model}, {"finished_reason", std::string(figures.reason)}}).Increment();
     const std::lock_guard lock(mutex_);
     add(totals_[model], figures);
+    rates_[model].add(steady_us());
   }
 
  private:
   ModelSeries& series_of(const std::string& name);
+  void read_engine(ModelSeries& series, const EngineStats& stats);
 
   const std::string compat_;
   Families f_;
@@ -172,6 +167,9 @@ class PrometheusMetrics final : public Metrics {
   &first_token_ = f_.histogram("bolide_time_to_first_token_seconds", "From a request to its first token"),
   &inter_token_ = f_.histogram("bolide_inter_token_latency_seconds", "Between two tokens of an answer"),
   &duration_ = f_.histogram("bolide_request_duration_seconds", "From a request to the end of its answers"),
+  &prefill_ = f_.histogram("bolide_request_prefill_time_seconds", "From a request's first step to its first token"),
+  &decode_ = f_.histogram("bolide_request_decode_time_seconds", "From a request's first token to its last"),
+  &inference_ = f_.histogram("bolide_request_inference_time_seconds", "From a request's first step to its last token"),
   &prompt_ = f_.histogram("bolide_request_prompt_tokens", "Tokens of prompts"),
   &generation_ = f_.histogram("bolide_request_generation_tokens", "Tokens of answers, all of a request");
   prom::Family<prom::Counter>&requests_ = f_.counter("bolide_requests_total", "Requests that ended, by why"),
@@ -188,13 +186,16 @@ class PrometheusMetrics final : public Metrics {
   &accepted_family_ = f_.counter("bolide_connections_total", "Connections that were accepted"),
   &answers_ = f_.counter("bolide_http_responses_total", "Answers by status, the server's own refusals among them"),
   &cpu_family_ = f_.counter("process_cpu_seconds_total", "Processor time of this process");
-  prom::Family<prom::Gauge>&running_ = f_.gauge("bolide_num_requests_running", "Answers that are being made"),
+  prom::Family<prom::Gauge>&rate_ =
+      f_.gauge("bolide_requests_per_second", "Requests that ended within the last 10 s, a second"),
+  &running_ = f_.gauge("bolide_num_requests_running", "Answers that are being made"),
   &waiting_ = f_.gauge("bolide_num_requests_waiting", "Answers that wait"),
   &waiting_tokens_ = f_.gauge("bolide_waiting_tokens", "Tokens of prompts of those that wait"),
   &kv_usage_ = f_.gauge("bolide_kv_cache_usage_ratio", "Share of the KV cache's blocks in use"),
   &kv_blocks_ = f_.gauge("bolide_kv_cache_blocks", "Blocks of the KV cache"),
   &ready_ = f_.gauge("bolide_ready", "1: the model's engine takes requests"),
   &open_ = f_.gauge("bolide_connections", "Connections that are open"),
+  &start_family_ = f_.gauge("process_start_time_seconds", "When this process was started, seconds since 1970"),
   &resident_family_ = f_.gauge("process_resident_memory_bytes", "Memory of this process");
   prom::Gauge *connections_, *resident_;
   prom::Counter *accepted_, *cpu_;
@@ -202,6 +203,7 @@ class PrometheusMetrics final : public Metrics {
   std::mutex mutex_;  // guards what follows
   std::map<std::string, ModelSeries> series_;
   std::map<std::string, ModelTotals> totals_;
+  std::map<std::string, RateWindow> rates_;
 };
 
 class Of final : public ModelMetrics {
@@ -218,6 +220,11 @@ class Of final : public ModelMetrics {
     series_.prompt_total->Increment(static_cast<double>(f.prompt_tokens));
     series_.generation_total->Increment(static_cast<double>(f.completion_tokens));
     series_.cached_total->Increment(static_cast<double>(f.cached_tokens));
+    if (f.prefill_seconds >= 0) {
+      series_.prefill->Observe(f.prefill_seconds);
+      series_.decode->Observe(f.decode_seconds);
+      series_.inference->Observe(f.prefill_seconds + f.decode_seconds);
+    }
     const auto us = static_cast<int64_t>(f.seconds * 1e6);
     all_.ended(model_, {.reason = f.reason, .all_us = us, .run_us = us});
   }
@@ -241,6 +248,9 @@ ModelSeries& PrometheusMetrics::series_of(const std::string& name) {
                                  &first_token_.Add(labels, kFirstToken),
                                  &inter_token_.Add(labels, kInterToken),
                                  &duration_.Add(labels, kRequest),
+                                 &prefill_.Add(labels, kRequest),
+                                 &decode_.Add(labels, kRequest),
+                                 &inference_.Add(labels, kRequest),
                                  &prompt_.Add(labels, kTokens),
                                  &generation_.Add(labels, kTokens),
                                  &prompt_total_.Add(labels),
@@ -252,12 +262,13 @@ ModelSeries& PrometheusMetrics::series_of(const std::string& name) {
                                  &kv_usage_.Add(labels),
                                  &kv_blocks_.Add(labels),
                                  &ready_.Add(labels),
-                                 &preemptions_.Add(labels),
-                                 &prefix_asked_.Add(labels),
-                                 &prefix_found_.Add(labels),
-                                 &steps_.Add(labels),
-                                 &step_tokens_.Add(labels),
-                                 &busy_.Add(labels)})
+                                 &rate_.Add(labels),
+                                 Follower(preemptions_.Add(labels)),
+                                 Follower(prefix_asked_.Add(labels)),
+                                 Follower(prefix_found_.Add(labels)),
+                                 Follower(steps_.Add(labels)),
+                                 Follower(step_tokens_.Add(labels)),
+                                 Follower(busy_.Add(labels))})
       .first->second;
 }
 
@@ -266,34 +277,42 @@ std::shared_ptr<ModelMetrics> PrometheusMetrics::of_model(const std::string& nam
   return std::make_shared<Of>(*this, name, series_of(name));
 }
 
+void PrometheusMetrics::read_engine(ModelSeries& s, const EngineStats& stats) {
+  const SchedulerStats& now = stats.scheduler;
+  s.ready->Set(stats.state == EngineState::kReady && !stats.stalled() ? 1 : 0);
+  s.running->Set(now.running);
+  s.waiting->Set(stats.waiting + now.preempted);
+  s.waiting_tokens->Set(static_cast<double>(stats.waiting_tokens));
+  s.kv_usage->Set(now.blocks > 0 ? static_cast<double>(now.blocks_used) / now.blocks : 0);
+  s.kv_blocks->Set(now.blocks);
+  s.preemptions.follow(static_cast<double>(now.preemptions));
+  s.prefix_asked.follow(static_cast<double>(now.prefix_tokens_asked));
+  s.prefix_found.follow(static_cast<double>(now.prefix_tokens_found));
+  s.steps.follow(static_cast<double>(stats.steps));
+  s.step_tokens.follow(static_cast<double>(stats.tokens));
+  s.busy.follow(static_cast<double>(stats.busy_us) * 1e-6);
+}
+
 std::string PrometheusMetrics::text(const ModelRegistry& models, const HttpStats& http) {
+  const std::vector<DeviceMemory> devices = models.device_memory();
   const std::lock_guard lock(mutex_);
+  // A model that was taken out is at nothing; one that is not loaded likewise.
+  for (const auto& [name, s] : series_)
+    for (prom::Gauge* gauge : {s.running, s.waiting, s.waiting_tokens, s.kv_usage, s.kv_blocks, s.ready, s.rate})
+      gauge->Set(0);
   for (const ModelEntry& entry : models.list()) {
-    const auto model = models.find(entry.name);
-    const ModelSeries& s = series_of(entry.name);
-    if (model == nullptr) {
-      const auto network = models.find_network(entry.name);
-      s.ready->Set(network != nullptr ? 1 : 0);
-      const NetworkQueue::Stats now = network != nullptr ? network->queue->stats() : NetworkQueue::Stats();
+    ModelSeries& s = series_of(entry.name);
+    if (const auto model = models.find(entry.name)) {
+      read_engine(s, model->engine->stats());
+    } else if (const auto network = models.find_network(entry.name)) {
+      const NetworkQueue::Stats now = network->queue->stats();
+      s.ready->Set(1);
       s.running->Set(static_cast<double>(now.running));
       s.waiting->Set(static_cast<double>(now.waiting));
-      continue;
     }
-    const EngineStats stats = model->engine->stats();
-    const SchedulerStats& now = stats.scheduler;
-    s.ready->Set(stats.state == EngineState::kReady && !stats.stalled() ? 1 : 0);
-    s.running->Set(now.running);
-    s.waiting->Set(now.waiting + stats.queued);
-    s.waiting_tokens->Set(static_cast<double>(now.waiting_tokens));
-    s.kv_usage->Set(now.blocks > 0 ? static_cast<double>(now.blocks_used) / now.blocks : 0);
-    s.kv_blocks->Set(now.blocks);
-    raise(*s.preemptions, static_cast<double>(now.preemptions));
-    raise(*s.prefix_asked, static_cast<double>(now.prefix_tokens_asked));
-    raise(*s.prefix_found, static_cast<double>(now.prefix_tokens_found));
-    raise(*s.steps, static_cast<double>(stats.steps));
-    raise(*s.step_tokens, static_cast<double>(stats.tokens));
-    raise(*s.busy, static_cast<double>(stats.busy_us) * 1e-6);
   }
+  const int64_t now = steady_us();
+  for (auto& [name, rate] : rates_) series_of(name).rate->Set(rate.per_second(now));
   connections_->Set(static_cast<double>(http.connections));
   raise(*accepted_, static_cast<double>(http.accepted));
   for (const auto& [status, count] : http.answers)
@@ -301,13 +320,9 @@ std::string PrometheusMetrics::text(const ModelRegistry& models, const HttpStats
   resident_->Set(resident_bytes());
   raise(*cpu_, cpu_seconds());
   std::vector<prom::MetricFamily> families = f_.collect();
-  const size_t ours = families.size();
-  for (const Alias& alias : kAliases)
-    for (size_t i = 0; alias.compat == compat_ && i < ours; ++i)
-      if (families[i].name == alias.ours) {
-        families.push_back(families[i]);
-        families.back().name = alias.theirs;
-      }
+  for (prom::MetricFamily& family : device_families(devices)) families.push_back(std::move(family));
+  add_aliases(compat_, families);
+  if (compat_ == "triton") add_triton_totals(totals_, families);
   return prom::TextSerializer().Serialize(families);
 }
 

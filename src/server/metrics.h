@@ -19,6 +19,8 @@ struct RequestFigures {
   std::string_view reason;  // "stop", "length", "cancelled", "error"
   double seconds = 0;
   int64_t prompt_tokens = 0, completion_tokens = 0, cached_tokens = 0;
+  double prefill_seconds = -1;  // from its first step to its first token; below 0: it had none
+  double decode_seconds = 0;    // from there to its last token
 };
 
 // Of one run of a network, when it was answered.

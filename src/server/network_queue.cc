@@ -4,13 +4,13 @@
 
 #include <chrono>
 
+#include "base/clock.h"
+
 namespace bolide::server {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
-
-int64_t now_us() { return std::chrono::duration_cast<microseconds>(Clock::now().time_since_epoch()).count(); }
 
 }  // namespace
 
@@ -33,7 +33,7 @@ Result<uint64_t> NetworkQueue::submit(Job job) {
     deadlines_.emplace(job.deadline_us, number);
     if (deadlines_.begin()->second == number) sooner_.notify_one();
   }
-  waiting_.emplace(number, Item{std::move(job), now_us(), 0});
+  waiting_.emplace(number, Item{std::move(job), steady_us(), 0});
   arrived_.notify_one();
   return number;
 }
@@ -71,14 +71,14 @@ void NetworkQueue::work(const Run& run) {
     const uint64_t number = job.key();
     Item& item = running_.insert(std::move(job)).position->second;
     waiting_bytes_ -= item.job.bytes;
-    item.begun_us = now_us();
+    item.begun_us = steady_us();
     const Times waited{item.begun_us - item.submitted_us, 0};
     const int64_t begun = item.begun_us;
     Values inputs = std::move(item.job.inputs);
     ++busy_;
     lock.unlock();
     Result<Values> outputs = run(std::move(inputs));
-    const Times times{waited.queue_us, now_us() - begun};
+    const Times times{waited.queue_us, steady_us() - begun};
     lock.lock();
     Done done;
     if (const auto it = running_.find(number); it != running_.end()) done = take(it, running_);
@@ -100,7 +100,7 @@ void NetworkQueue::keep_time() {
       continue;
     }
     const auto [deadline, number] = *deadlines_.begin();
-    if (deadline > now_us()) {
+    if (deadline > steady_us()) {
       sooner_.wait_until(lock, Clock::time_point(microseconds(deadline)));
       continue;
     }
@@ -134,7 +134,7 @@ bool NetworkQueue::wait_idle(int64_t timeout_us) {
   return idle_.wait_for(lock, microseconds(timeout_us), [&] { return waiting_.empty() && busy_ == 0; });
 }
 
-void NetworkQueue::stop() {
+void NetworkQueue::ask_to_stop() {
   std::vector<Done> dropped;
   {
     const std::lock_guard lock(mutex_);
@@ -144,6 +144,23 @@ void NetworkQueue::stop() {
     sooner_.notify_all();
   }
   for (const Done& done : dropped) done(error(Code::kUnavailable, "the server ends, or unloads the model"), Times());
+}
+
+bool NetworkQueue::stop_within(int64_t timeout_us) {
+  ask_to_stop();
+  std::vector<Done> left;
+  {
+    std::unique_lock lock(mutex_);
+    if (idle_.wait_for(lock, microseconds(timeout_us), [&] { return busy_ == 0; })) return true;
+    while (!running_.empty()) left.push_back(take(running_.begin(), running_));
+  }
+  for (const Done& done : left)
+    done(error(Code::kUnavailable, "the server ends, or unloads the model, and a run of it does not end"), Times());
+  return false;
+}
+
+void NetworkQueue::stop() {
+  ask_to_stop();
   for (std::thread& thread : threads_) thread.join();
   threads_.clear();
 }

@@ -63,6 +63,11 @@ class NetworkQueue {
   bool wait_idle(int64_t timeout_us);
   // What waits fails as kUnavailable; what runs is waited for. One thread calls this, not one of the queue's.
   void stop();
+  // The same without waiting.
+  void ask_to_stop();
+  // ask_to_stop, and waits for so long. False: a run still has not ended, and may never: those who wait for it have
+  // heard kUnavailable, but stop waits for its end. Any thread but the queue's.
+  bool stop_within(int64_t timeout_us);
 
  private:
   struct Item {

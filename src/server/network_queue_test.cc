@@ -6,17 +6,14 @@
 #include <chrono>
 #include <future>
 
+#include "base/clock.h"
+
 namespace bolide::server {
 namespace {
 
 using Values = NetworkQueue::Values;
 using Times = NetworkQueue::Times;
 constexpr int64_t kPatience = 60'000'000;
-
-int64_t now_us() {
-  using std::chrono::microseconds;
-  return std::chrono::duration_cast<microseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 Values values_of(float x) { return {AnyValue(Tensor::vector(DType::kF32, std::span<const float>(&x, 1)))}; }
 float number_of(const Values& values) { return values.at(0).tensor()->as<float>()[0]; }
@@ -111,9 +108,9 @@ TEST(NetworkQueue, DeadlinesEndWaitingAndRunning) {
   Gate gate;
   NetworkQueue queue(one(gate), {});
   Outcome runs, waits, later;
-  ASSERT_TRUE(queue.submit(later.job(5, now_us() + kPatience)).has_value());
+  ASSERT_TRUE(queue.submit(later.job(5, steady_us() + kPatience)).has_value());
   gate.wait_begun(1);
-  ASSERT_TRUE(queue.submit(waits.job(2, now_us() + 1000)).has_value());
+  ASSERT_TRUE(queue.submit(waits.job(2, steady_us() + 1000)).has_value());
   EXPECT_EQ(waits.code(), Code::kDeadline);
   EXPECT_EQ(queue.stats().waiting, 0u);
   EXPECT_EQ(later.result.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
@@ -122,7 +119,7 @@ TEST(NetworkQueue, DeadlinesEndWaitingAndRunning) {
 
   Gate shut;
   NetworkQueue stuck(one(shut), {});
-  ASSERT_TRUE(stuck.submit(runs.job(1, now_us() + 1000)).has_value());
+  ASSERT_TRUE(stuck.submit(runs.job(1, steady_us() + 1000)).has_value());
   EXPECT_EQ(runs.code(), Code::kDeadline) << "although it runs";
   shut.open();
   EXPECT_TRUE(stuck.wait_idle(kPatience));
@@ -182,6 +179,21 @@ TEST(NetworkQueue, StoppingFailsWhatWaits) {
   opener.join();
   EXPECT_EQ(number_of(*runs.result.get()), 2);
   queue.stop();  // twice is once
+}
+
+// A run that never ends does not hold up the end, and keeps nobody waiting.
+TEST(NetworkQueue, ARunThatNeverEndsIsLeftBehind) {
+  Gate gate;
+  NetworkQueue queue({gate.run()}, {});
+  Outcome runs, waits;
+  ASSERT_TRUE(queue.submit(runs.job(1)).has_value());
+  gate.wait_begun(1);
+  ASSERT_TRUE(queue.submit(waits.job(2)).has_value());
+  EXPECT_FALSE(queue.stop_within(1000));
+  EXPECT_EQ(runs.code(), Code::kUnavailable);
+  EXPECT_EQ(waits.code(), Code::kUnavailable);
+  gate.open();
+  EXPECT_TRUE(queue.stop_within(kPatience));
 }
 
 }  // namespace

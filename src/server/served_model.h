@@ -40,6 +40,13 @@ struct ModelEntry {
   std::string reason;  // why it is not ready
 };
 
+// Of a GPU that models are on.
+struct DeviceMemory {
+  int index = 0;                            // of those that the driver shows
+  std::string name;                         // "NVIDIA H200"
+  int64_t used_bytes = 0, total_bytes = 0;  // by all processes
+};
+
 class ModelRegistry {
  public:
   virtual ~ModelRegistry() = default;
@@ -52,6 +59,8 @@ class ModelRegistry {
   virtual Result<> load(std::string_view name) = 0;
   // What it has accepted is answered first. Errors: kNotFound; kDeadline: not within the time that draining may take.
   virtual Result<> unload(std::string_view name) = 0;
+  // A row for each GPU that answers; none where models are on the processor alone.
+  virtual std::vector<DeviceMemory> device_memory() const { return {}; }
 };
 
 }  // namespace bolide::server

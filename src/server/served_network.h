@@ -20,6 +20,8 @@ struct TensorPort {
   std::string name;
   DType dtype = DType::kNone;
   std::optional<std::vector<int64_t>> dims;  // -1: any size; none: of any rank
+  // Of dims of any size: those of one name have one size in all inputs. Empty: it has none.
+  std::vector<std::string> dim_names{};
 };
 
 struct ServedNetwork {
@@ -27,6 +29,7 @@ struct ServedNetwork {
   std::string device;   // for people
   int64_t created = 0;  // when it was loaded: seconds since 1970
   std::vector<TensorPort> inputs, outputs;
+  Device* gpu = nullptr;                // that it runs on, which the queue's sessions have; null: the processor
   std::unique_ptr<NetworkQueue> queue;  // ends before the sessions do
 };
 

@@ -19,6 +19,7 @@ namespace bolide::server::beast {
 constexpr std::chrono::seconds kLingerTime{2};           // to take note of a refusal while still sending
 constexpr size_t kLingerBytes = 32u << 20;               // that are read and dropped meanwhile
 constexpr std::chrono::milliseconds kFarewellTime{500};  // for the end of TLS
+constexpr std::chrono::milliseconds kLastTime{200};      // for a request that is on its way when the server ends
 constexpr size_t kAheadBytes = 64 * 1024;                // read of a client that does not wait for answers
 
 template <class Stream>
@@ -62,11 +63,9 @@ class Connection final : public Closable, public std::enable_shared_from_this<Co
   }
 
   std::shared_ptr<Closable> hold() override { return this->weak_from_this().lock(); }
-  void close_if_idle() override {
+  void hurry_if_idle() override {
     asio::post(strand_, [self = this->shared_from_this()] {
-      if (!self->idle_) return;
-      Fault ignored;
-      self->socket().cancel(ignored);
+      if (self->idle_) self->expect_within(kLastTime);
     });
   }
 
@@ -121,7 +120,7 @@ class Connection final : public Closable, public std::enable_shared_from_this<Co
   // TLS says that nothing was cut off.
   asio::awaitable<void> say_farewell() {
     if constexpr (kSecure) {
-      if (!socket().is_open()) co_return;
+      if (!socket().is_open() || std::exchange(parted_, true)) co_return;
       Fault ignored;
       expect_within(kFarewellTime);
       co_await stream_.async_shutdown(redirect_error(use_awaitable, ignored));
@@ -145,6 +144,9 @@ class Connection final : public Closable, public std::enable_shared_from_this<Co
     Fault failed;
     expect_within(limits.header_time);
     co_await http::async_read_header(stream_, buffer_, parser, redirect_error(use_awaitable, failed));
+    const auto target = parser.get().target();
+    path_ = path_of({target.data(), target.size()},
+                    {static_cast<const char*>(buffer_.data().data()), buffer_.data().size()});
     if (failed) co_return co_await refuse_fault(failed, wrong);
     // Trailers, which come behind a body, are none of this.
     std::pair<int, std::string> refusal = check_head(parser.get(), limits);
@@ -182,9 +184,12 @@ class Connection final : public Closable, public std::enable_shared_from_this<Co
       served_ = true;
       co_return true;
     }
-    if (served_ ? shared_->retiring : shared_->draining) co_return false;
     buffer_.shrink_to_fit();  // thousands of connections may be idle
-    expect_within(served_ ? shared_->options.limits.idle_time : shared_->options.limits.header_time);
+    const HttpLimits& limits = shared_->options.limits;
+    if (shared_->draining || (served_ && shared_->retiring))
+      expect_within(kLastTime);
+    else
+      expect_within(served_ ? limits.idle_time : limits.header_time);
     Fault failed;
     idle_ = true;
     const size_t bytes = co_await stream_.async_read_some(buffer_.prepare(4096), redirect_error(use_awaitable, failed));
@@ -223,7 +228,7 @@ class Connection final : public Closable, public std::enable_shared_from_this<Co
       return shared_->gate(head, body_bytes_max);
     } catch (const std::exception& thrown) {
       log::error("a request could not be looked at", {{"what", thrown.what()}});
-      return shared_->error_body(500, "the server failed at this request");
+      return shared_->error_body(500, "the server failed at this request", path_);
     }
   }
 
@@ -253,7 +258,7 @@ class Connection final : public Closable, public std::enable_shared_from_this<Co
 
   std::string refusal_text(int status, std::string_view what) const {
     shared_->count(status);
-    return response_text(shared_->error_body(status, what), false, /*keep_alive=*/false);
+    return response_text(shared_->error_body(status, what, path_), false, /*keep_alive=*/false);
   }
 
   // Always false: the rest of the request is not known. The text is the caller's, by name: GCC 12 destroys temporaries
@@ -263,11 +268,17 @@ class Connection final : public Closable, public std::enable_shared_from_this<Co
     expect_within(kLingerTime);
     Fault failed;
     co_await asio::async_write(stream_, asio::buffer(text), redirect_error(use_awaitable, failed));
+    if constexpr (kSecure) {
+      // Fails if the client sends on, but what ends the answer has been sent by then.
+      parted_ = true;
+      Fault ignored;
+      if (!failed) co_await stream_.async_shutdown(redirect_error(use_awaitable, ignored));
+    }
     // A client that still sends would get a reset in place of the answer: what it sends is read for a while.
-    socket().shutdown(tcp::socket::shutdown_send, failed);
+    if (!failed) socket().shutdown(tcp::socket::shutdown_send, failed);
     char dropped[4096];
     for (size_t bytes = 0; !failed && !timed_out_ && bytes < kLingerBytes;)
-      bytes += co_await stream_.async_read_some(asio::buffer(dropped), redirect_error(use_awaitable, failed));
+      bytes += co_await socket().async_read_some(asio::buffer(dropped), redirect_error(use_awaitable, failed));
     co_return false;
   }
 
@@ -341,9 +352,11 @@ class Connection final : public Closable, public std::enable_shared_from_this<Co
   Clock::time_point limit_ = kNever, armed_ = kNever;
   std::shared_ptr<Shared> shared_;
   std::string client_;
+  std::string path_;  // of the last request, as it came
   boost::beast::flat_buffer buffer_;
   std::weak_ptr<Exchange> exchange_;  // the last one
-  bool watching_ = false, timed_out_ = false, client_left_ = false, closed_ = false, idle_ = false, served_ = false;
+  bool watching_ = false, timed_out_ = false, client_left_ = false, closed_ = false, idle_ = false, served_ = false,
+       parted_ = false;  // what says that TLS ends was sent
 };
 
 }  // namespace bolide::server::beast

@@ -136,7 +136,7 @@ class Exchange final : public HttpExchange, public std::enable_shared_from_this<
     log::error("a handler failed", {{"path", std::string_view(request_.path)}, {"what", what}});
     const auto gone = std::exchange(on_gone_, nullptr);  // ends what still works for this answer
     try {
-      respond(shared_->error_body(500, "the server failed at this request"));
+      respond(shared_->error_body(500, "the server failed at this request", request_.path));
       if (gone) gone();
     } catch (const std::exception&) {
       give_up();

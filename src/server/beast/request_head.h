@@ -68,6 +68,17 @@ std::optional<HttpRequest> request_of(const Head& head, const std::string& clien
   return request;
 }
 
+// What a head asks for that may be broken, or not be there in full. `target`: what the parser has of it; `bytes`: those
+// that it has not taken.
+inline std::string_view path_of(std::string_view target, std::string_view bytes) {
+  if (target.empty()) {
+    const std::string_view line = bytes.substr(0, bytes.find('\r'));
+    const size_t space = line.find(' ');
+    if (space != std::string_view::npos) target = line.substr(space + 1, line.find(' ', space + 1) - space - 1);
+  }
+  return target.substr(0, target.find('?'));
+}
+
 // 0: nobody is there to be told.
 inline int status_of(boost::system::error_code failed) {
   using http::error;

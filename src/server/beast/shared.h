@@ -48,7 +48,8 @@ class Closable {
  public:
   virtual ~Closable() = default;
   virtual std::shared_ptr<Closable> hold() = 0;  // null: it is about to go
-  virtual void close_if_idle() = 0;              // any thread
+  // It has little time for a further request. Any thread.
+  virtual void hurry_if_idle() = 0;
 };
 
 struct Shared {
@@ -57,7 +58,7 @@ struct Shared {
   HttpErrorBody error_body;
   HttpGate gate;
   std::atomic<bool> retiring{false};  // answers end their connections
-  std::atomic<bool> draining{false};  // and there are no new ones
+  std::atomic<bool> draining{false};  // and there are no new ones, nor many further requests
   std::atomic<uint64_t> body_bytes{0};
   std::array<std::atomic<uint64_t>, 600> answers{};  // by status
 

@@ -16,7 +16,9 @@
 
 namespace bolide::server::test {
 
-inline HttpResponse echo_error_body(int status, std::string_view what) { return {status, {}, std::string(what)}; }
+inline HttpResponse echo_error_body(int status, std::string_view what, std::string_view) {
+  return {status, {}, std::string(what)};
+}
 
 // "/echo" answers with the body, "/stream/N" with N chunks, "/flood" without end, "/fill" with 16 MiB and no end,
 // "/hang" never; "/throw..." fails at once, later, or after it has begun.

@@ -65,12 +65,14 @@ class FakeRegistry final : public ModelRegistry {
   }
   Result<> load(std::string_view name) override { return change(name, "load"); }
   Result<> unload(std::string_view name) override { return change(name, "unload"); }
+  std::vector<DeviceMemory> device_memory() const override { return devices; }
 
   std::shared_ptr<ServedModel> model;
   std::shared_ptr<ServedNetwork> network;  // may be null
   std::function<Result<>(std::string_view name, std::string_view what)> change = [](auto, auto) { return ok(); };
   std::string state = "READY";    // set before anybody asks, as what follows
   std::function<void()> on_find;  // may throw
+  std::vector<DeviceMemory> devices;
 };
 
 // Its parts end in the order that `bolide serve` has: handlers, engine, connections.
@@ -89,6 +91,7 @@ class FakeServer {
     std::function<Result<>(std::string_view name, std::string_view what)> on_change;
     std::string model_state = "READY";
     std::function<void()> on_find;  // of the registry
+    std::vector<DeviceMemory> devices;
     std::vector<int32_t> stop_ids;
     std::string answer;  // what every answer is, and then an end of text; empty: what the runner makes up
     std::string chat_template =
@@ -129,6 +132,7 @@ class FakeServer {
     }
     registry_.state = options_.model_state;
     registry_.on_find = options_.on_find;
+    registry_.devices = options_.devices;
     options_.http.port = 0;
     options_.http.threads = 2;
     api_ = std::make_unique<Api>(registry_, options_.api, *Metrics::make(options_.compat), std::move(keys));
@@ -136,23 +140,24 @@ class FakeServer {
       const HttpServer* server = listening_;
       return server != nullptr ? server->stats() : HttpStats();
     });
-    auto started = HttpServer::start(
-        options_.http, [this](const auto& exchange) { api_->handle(exchange); }, Api::error_body,
-        [this](const HttpRequest& head, uint64_t* body_bytes) { return api_->admit(head, body_bytes); });
-    EXPECT_TRUE(started.has_value()) << started.error().text;
-    http_ = *std::move(started);
+    http_ = start(Listener::kMain);
     listening_ = http_.get();
+    if (options_.api.metrics_listener) watched_ = start(Listener::kMetrics);
   }
   ~FakeServer() {
     engine_->stop();
     if (registry_.network != nullptr) registry_.network->queue->stop();
-    http_->drain();
-    http_->stop();
+    for (HttpServer* server : {http_.get(), watched_.get()}) {
+      if (server == nullptr) continue;
+      server->drain();
+      server->stop();
+    }
     api_.reset();
     http_.reset();
   }
 
   uint16_t port() const { return http_->port(); }
+  uint16_t metrics_port() const { return watched_->port(); }  // if there is a listener of metrics
   Engine& engine() { return *engine_; }
   HttpServer& http() { return *http_; }
   Api& api() { return *api_; }
@@ -178,10 +183,18 @@ class FakeServer {
   bool wait_idle() { return engine_->wait_idle(30'000'000); }
 
  private:
+  std::unique_ptr<HttpServer> start(Listener listener) {
+    auto started = HttpServer::start(
+        options_.http, [this, listener](const auto& exchange) { api_->handle(exchange, listener); }, Api::error_body,
+        [this, listener](const HttpRequest& head, uint64_t* bytes) { return api_->admit(head, bytes, listener); });
+    EXPECT_TRUE(started.has_value()) << started.error().text;
+    return *std::move(started);
+  }
+
   Options options_;
   FakeRegistry registry_;
   std::shared_ptr<Engine> engine_;
-  std::unique_ptr<HttpServer> http_;
+  std::unique_ptr<HttpServer> http_, watched_;
   std::atomic<HttpServer*> listening_{nullptr};  // the same, for the server's threads
   std::unique_ptr<Api> api_;
 };
