@@ -1,6 +1,7 @@
 // What a QConv or QMatMul does to its sums, as the int8 kernels have it.
 #pragma once
 
+#include <cmath>
 #include <limits>
 #include <span>
 #include <vector>
@@ -73,6 +74,8 @@ struct FinishConstants {
     f.residual_signed = s.residual.dtype == DType::kI8;
     const QuantisedSpec::Sum sum = s.second_sum();
     f.ratio = sum.ratio, f.residual_ratio = sum.residual_ratio, f.rest = sum.rest, f.low2 = sum.low, f.high2 = sum.high;
+    const float most = 255 * (std::abs(sum.ratio) + std::abs(sum.residual_ratio)) + std::abs(sum.rest);
+    f.capped = sum.high < (f.is_signed ? 127.f : 255.f) || !(most < 0x1p30f);
     return f;
   }
 };

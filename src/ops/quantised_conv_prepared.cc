@@ -5,6 +5,7 @@
 #include "ops/dense.h"
 #include "ops/quantised_prepared.h"
 #include "ops/shape.h"
+#include "tensor/caching_pool.h"
 
 namespace bolide {
 namespace {
@@ -22,6 +23,12 @@ std::vector<int8_t> by_taps(const Tensor& w, int64_t channels, int64_t padded_ch
       for (int64_t t = 0; t < taps; ++t)
         to[static_cast<size_t>((m * taps + t) * padded_channels + c)] = static_cast<int8_t>(*from++ ^ flip);
   return to;
+}
+
+// Three planes as pixels of four bytes, of which the last is 0.
+void interleave(const uint8_t* __restrict a, const uint8_t* __restrict b, const uint8_t* __restrict c, int64_t n,
+                uint8_t* __restrict to) {
+  for (int64_t i = 0; i < n; ++i) to[i * 4] = a[i], to[i * 4 + 1] = b[i], to[i * 4 + 2] = c[i], to[i * 4 + 3] = 0;
 }
 
 class PreparedQConv : public PreparedOp {
@@ -59,14 +66,14 @@ class PreparedQConv : public PreparedOp {
       std::vector<int8_t> lines(static_cast<size_t>(M * K));  // a row of the kernel each, zeros behind it
       for (int64_t i = 0; i < M * height; ++i)
         std::copy_n(rows.data() + i * width, width, lines.data() + i * kLineBytes);
-      BOLIDE_TRY(PackedInt8 packed, pack_int8(engine_, M, K, lines.data(), K, 1));
+      BOLIDE_TRY(PackedInt8 packed, pack_int8(engine_, M, K, lines.data(), K, 1, 0, packed_pool()));
       packed_.push_back(std::move(packed));
       lines_ = true;
     } else {
       const int64_t each = M / groups, K = taps_ * depth_;
       lines_ = !copied_ && groups == 1 && engine_.lines != nullptr && depth_ % kLineBytes == 0;
       for (int64_t g = 0; g < groups; ++g) {
-        BOLIDE_TRY(PackedInt8 packed, pack_int8(engine_, each, K, rows.data() + g * each * K, K, 1));
+        BOLIDE_TRY(PackedInt8 packed, pack_int8(engine_, each, K, rows.data() + g * each * K, K, 1, 0, packed_pool()));
         packed_.push_back(std::move(packed));
       }
     }
@@ -261,6 +268,11 @@ class PreparedQConv : public PreparedOp {
         std::fill_n(row, row_bytes, zero);
         if (yy < 0 || yy >= H) continue;
         row += g.begin[1] * depth_;
+        if (channels_first_ && C == 3) {
+          const uint8_t* const in = from + (n * C * H + yy) * W;
+          interleave(in, in + H * W, in + 2 * H * W, W, row);
+          continue;
+        }
         for (int64_t k = 0; k < C; ++k) {
           if (channels_first_) {
             const uint8_t* in = from + ((n * C + k) * H + yy) * W;

@@ -5,6 +5,7 @@
 
 #include "ops/dense.h"
 #include "ops/shape.h"
+#include "tensor/caching_pool.h"
 
 namespace bolide {
 
@@ -52,7 +53,7 @@ class PreparedQMatMul : public PreparedOp {
 
   // w [K, N] or [N, K].
   Result<> pack(const Tensor& w) {
-    BOLIDE_TRY(packed_, packed(bytes_of(w), w.shape(), w.dtype(), heap_pool()));
+    BOLIDE_TRY(packed_, packed(bytes_of(w), w.shape(), w.dtype(), packed_pool()));
     BOLIDE_TRY(finish_, FinishConstants::make(spec_, {&packed_, 1}, packed_.k));
     return {};
   }

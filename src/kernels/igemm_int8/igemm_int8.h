@@ -2,8 +2,9 @@
 // a run of bytes that a pointer names (an indirect product); a matrix has one tap. Sums are exact i32 (modulo 2^32).
 //
 // Weights lie in panels of up to 64 columns: [N / 64][K / 4][up to 64 columns, in full 16s][4], which is the operand of
-// vpdpbusd and the row of an AMX tile alike. K is the taps' bytes one after the other, padded with zeros to the
-// engine's `depth`. No includes of the standard library here: instruction-set files include this.
+// vpdpbusd; for AMX half a panel, [up to 2][K / 4][up to 32 columns][4], is read from its beginning to its end. K is
+// the taps' bytes one after the other, padded with zeros to the engine's `depth`. No includes of the standard library
+// here: instruction-set files include this.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +28,7 @@ struct Int8Finish {
   bool residual_signed = false;
   bool is_signed = false;  // the codes that come out are of i8
   bool bounded = true;     // the lower bound of what comes out is above the type's least code
-  bool capped = true;      // of kCodes: the upper bound is below the type's greatest code, or |v| may reach 2^31
+  bool capped = true;      // the upper bound is below the type's greatest code, or what is rounded may reach 2^31
   const int32_t* offsets = nullptr;
   const float* scales = nullptr;          // not of kSums
   const float* bias = nullptr;            // of kF32; null: none

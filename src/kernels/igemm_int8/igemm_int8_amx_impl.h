@@ -35,9 +35,9 @@ inline void gather_rows(const Int8BlockArgs& a, int64_t row0, int64_t depth, uin
 
 // Two tiles of rows at `x` by `strips` (1 or 2) strips from `strip` on, to sums [32][64].
 inline void two_by_two(const Int8BlockArgs& a, const uint8_t* x, int64_t depth, int strip, int strips, int32_t* sums) {
-  const int64_t row_bytes = int64_t{64} * a.strips;
+  const int64_t row_bytes = int64_t{64} * strips;
   const int64_t second = kTileRows * depth;
-  const int8_t* w = a.weights + strip * 64;
+  const int8_t* w = a.weights + strip * 16 * depth;
   BOLIDE_TILE_ZERO(0);
   BOLIDE_TILE_ZERO(1);
   if (strips == 2) {
@@ -121,8 +121,9 @@ inline LinePair pair_at(const Int8LinesArgs& a, int64_t position) {
 // Two tiles of positions by kStrips strips of one panel, to sums [32][64]. kFetch: the panel's weights are asked for
 // ahead, as they are read for the first time.
 template <int kStrips, bool kSigned, bool kFetch>
-inline void lines_two_by_two(const Int8LinesArgs& a, const LinePair& pair, const int8_t* w, int64_t row_bytes,
-                             const int32_t* offsets, int32_t* sums) {
+inline void lines_two_by_two(const Int8LinesArgs& a, const LinePair& pair, const int8_t* w, const int32_t* offsets,
+                             int32_t* sums) {
+  constexpr int64_t kRowBytes = int64_t{64} * kStrips, kRowsAhead = 128;
   BOLIDE_TILE_LOAD(0, offsets, 0);
   BOLIDE_TILE_LOAD(1, offsets, 0);
   if constexpr (kStrips == 2) {
@@ -131,19 +132,19 @@ inline void lines_two_by_two(const Int8LinesArgs& a, const LinePair& pair, const
   }
   for (int64_t t = 0; t < a.tap_count; ++t) {
     const uint8_t *x0 = pair.x[0] + a.taps[t], *x1 = pair.x[1] + a.taps[t];
-    for (int64_t k = 0; k < a.tap_bytes; k += kTileBytes, w += 16 * row_bytes) {
+    for (int64_t k = 0; k < a.tap_bytes; k += kTileBytes, w += 16 * kRowBytes) {
       if constexpr (kFetch)
         for (int64_t q = 0; q < 16; ++q) {  // to level 2, which can wait for more lines at a time than level 1
-          __builtin_prefetch(w + (128 + q) * row_bytes, 0, 2);
-          if constexpr (kStrips == 2) __builtin_prefetch(w + (128 + q) * row_bytes + 64, 0, 2);
+          __builtin_prefetch(w + (kRowsAhead + q) * kRowBytes, 0, 2);
+          if constexpr (kStrips == 2) __builtin_prefetch(w + (kRowsAhead + q) * kRowBytes + 64, 0, 2);
         }
       BOLIDE_TILE_LOAD(4, x0 + k, a.row_stride);
-      BOLIDE_TILE_LOAD(6, w, row_bytes);
+      BOLIDE_TILE_LOAD(6, w, kRowBytes);
       BOLIDE_LINES_DOT(0, 4, 6);
       BOLIDE_TILE_LOAD(5, x1 + k, a.row_stride);
       BOLIDE_LINES_DOT(1, 5, 6);
       if constexpr (kStrips == 2) {
-        BOLIDE_TILE_LOAD(7, w + 64, row_bytes);
+        BOLIDE_TILE_LOAD(7, w + 64, kRowBytes);
         BOLIDE_LINES_DOT(2, 4, 7);
         BOLIDE_LINES_DOT(3, 5, 7);
       }
@@ -184,9 +185,9 @@ inline void lines_block(const Int8LinesArgs& a, const LinePair& pair, const int8
                         const int32_t* offsets, int32_t* sums) {
   for (int s = 0; s < strips; s += 2) {
     if (strips - s >= 2)
-      lines_two_by_two<2, kSigned, kFetch>(a, pair, w + s * 64, int64_t{64} * strips, offsets + s * 16, sums + s * 16);
+      lines_two_by_two<2, kSigned, kFetch>(a, pair, w + s * 16 * a.depth, offsets + s * 16, sums + s * 16);
     else
-      lines_two_by_two<1, kSigned, kFetch>(a, pair, w + s * 64, int64_t{64} * strips, offsets + s * 16, sums + s * 16);
+      lines_two_by_two<1, kSigned, kFetch>(a, pair, w + s * 16 * a.depth, offsets + s * 16, sums + s * 16);
   }
 }
 

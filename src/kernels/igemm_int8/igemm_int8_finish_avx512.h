@@ -18,64 +18,93 @@ inline __m512 added(const Int8Finish& f, __m512 code, __m512 residual) {
   return _mm512_min_ps(_mm512_max_ps(y, _mm512_set1_ps(f.low2)), _mm512_set1_ps(f.high2));
 }
 
-// Four registers of 16 codes, plus `zero`, as 64 bytes: in each lane of 16 bytes four codes of each register. Codes
-// that the type does not have become its nearest.
+// Four registers of 16 codes, plus `zero` if kZero, as 64 bytes: in each lane of 16 bytes four codes of each register.
+// Codes that the type does not have become its nearest.
+template <bool kZero>
 inline __m512i packed_codes(const __m512i (&codes)[4], __m512i zero, bool is_signed) {
-  const __m512i first = _mm512_adds_epi16(_mm512_packs_epi32(codes[0], codes[1]), zero);
-  const __m512i second = _mm512_adds_epi16(_mm512_packs_epi32(codes[2], codes[3]), zero);
+  __m512i first = _mm512_packs_epi32(codes[0], codes[1]), second = _mm512_packs_epi32(codes[2], codes[3]);
+  if constexpr (kZero) first = _mm512_adds_epi16(first, zero), second = _mm512_adds_epi16(second, zero);
   return is_signed ? _mm512_packs_epi16(first, second) : _mm512_packus_epi16(first, second);
 }
 
 // Rows of more than 32 columns: codes of a row are stored at once. Registers hold columns as `offsets` and `scales`
 // have them; kInOrder: 16 after 16, else as packed_codes makes them 64 in order (depthwise). Bounds: the upper one is
 // applied before a value becomes an integer, which would lose large ones; the lower one to bytes, if it is not the
-// type's. kOffsets: sums do not contain their offsets yet. kCapped: Int8Finish::capped.
-template <Int8Finish::Kind kKind, bool kInOrder, bool kOffsets, bool kCapped>
-inline void finish_wide(const Int8Finish& f, const int32_t* sums, const int32_t* offsets, const float* scales,
-                        int64_t row0, int64_t rows, int64_t columns) {
-  const __mmask64 mask = columns >= 64 ? ~__mmask64{0} : (__mmask64{1} << columns) - 1;
+// type's. kOffsets: sums do not contain their offsets yet. kCapped: Int8Finish::capped. kResidualSigned: of kAdded.
+//
+// What `f` says is read before the loop: stores of bytes might change it, as far as the compiler knows.
+template <Int8Finish::Kind kKind, bool kInOrder, bool kOffsets, bool kCapped, bool kResidualSigned>
+inline void finish_wide_rows(const Int8Finish& f, const int32_t* sums, const int32_t* offsets, const float* scales,
+                             int64_t row0, int64_t rows, int64_t columns) {
+  constexpr bool kZero = kKind == Int8Finish::kCodes;  // sums of two terms have it in `rest`
+  const bool full = columns >= 64, is_signed = f.is_signed, bounded = f.bounded;
+  const __mmask64 mask = full ? ~__mmask64{0} : (__mmask64{1} << columns) - 1;
   const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
   const __m512 low = _mm512_set1_ps(f.low), high = _mm512_set1_ps(f.high);
   const __m512 residual_ratio = _mm512_set1_ps(f.residual_ratio), rest = _mm512_set1_ps(f.rest);
   const __m512 ratio = _mm512_set1_ps(f.ratio), high2 = _mm512_set1_ps(f.high2);
   const int32_t least = static_cast<int32_t>(kKind == Int8Finish::kCodes ? f.low + static_cast<float>(f.zero) : f.low2);
-  const __m512i zero = _mm512_set1_epi16(static_cast<int16_t>(kKind == Int8Finish::kCodes ? f.zero : 0));
+  const __m512i zero = _mm512_set1_epi16(static_cast<int16_t>(f.zero));
   const __m512i bound = _mm512_set1_epi8(static_cast<char>(least));
   __m512i offset[4];
   __m512 scale[4];
 #pragma GCC unroll 4
   for (int s = 0; s < 4; ++s)
     offset[s] = _mm512_loadu_si512(offsets + s * 16), scale[s] = _mm512_loadu_ps(scales + s * 16);
-  for (int64_t m = 0; m < rows; ++m) {
+  const int64_t out_stride = f.out_stride, residual_stride = kKind == Int8Finish::kAdded ? f.residual_stride : 0;
+  auto* out = static_cast<uint8_t*>(f.out) + row0 * out_stride;
+  const uint8_t* residual = kKind == Int8Finish::kAdded ? f.residual + row0 * residual_stride : nullptr;
+  for (int64_t m = 0; m < rows; ++m, sums += kInt8PanelColumns, out += out_stride, residual += residual_stride) {
     __m512i codes[4];
 #pragma GCC unroll 4
     for (int s = 0; s < 4; ++s) {
-      __m512i sum = _mm512_loadu_si512(sums + m * kInt8PanelColumns + s * 16);
+      __m512i sum = _mm512_loadu_si512(sums + s * 16);
       if constexpr (kOffsets) sum = _mm512_add_epi32(sum, offset[s]);
       __m512 v = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), scale[s]);
       if constexpr (kKind == Int8Finish::kCodes) {
         if constexpr (kCapped) v = _mm512_min_ps(v, high);
       } else {
-        const uint8_t* r = f.residual + (row0 + m) * f.residual_stride + s * 16;
-        const __m512 other = bytes_as_floats(static_cast<__mmask16>(mask >> (s * 16)), r, f.residual_signed);
-        v = _mm512_fmadd_ps(rounded_codes(v, low, high), ratio, _mm512_fmadd_ps(other, residual_ratio, rest));
-        v = _mm512_min_ps(v, high2);
+        v = rounded_codes(v, low, high);
+        const auto some = full ? __mmask16{0xffff} : static_cast<__mmask16>(mask >> (s * 16));
+        const __m512 other = bytes_as_floats(some, residual + s * 16, kResidualSigned);
+        v = _mm512_fmadd_ps(v, ratio, _mm512_fmadd_ps(other, residual_ratio, rest));
+        if constexpr (kCapped) v = _mm512_min_ps(v, high2);
       }
       codes[s] = _mm512_cvtps_epi32(v);
     }
-    __m512i bytes = packed_codes(codes, zero, f.is_signed);
+    __m512i bytes = packed_codes<kZero>(codes, zero, is_signed);
     if constexpr (kInOrder) bytes = _mm512_permutexvar_epi32(order, bytes);
-    if (f.bounded) bytes = f.is_signed ? _mm512_max_epi8(bytes, bound) : _mm512_max_epu8(bytes, bound);
-    _mm512_mask_storeu_epi8(static_cast<uint8_t*>(f.out) + (row0 + m) * f.out_stride, mask, bytes);
+    if (bounded) bytes = is_signed ? _mm512_max_epi8(bytes, bound) : _mm512_max_epu8(bytes, bound);
+    if (full)
+      _mm512_storeu_si512(out, bytes);
+    else
+      _mm512_mask_storeu_epi8(out, mask, bytes);
+  }
+}
+
+template <Int8Finish::Kind kKind, bool kInOrder, bool kOffsets>
+inline void finish_wide(const Int8Finish& f, const int32_t* sums, const int32_t* offsets, const float* scales,
+                        int64_t row0, int64_t rows, int64_t columns) {
+  const auto go = [&](auto rows_of) { rows_of(f, sums, offsets, scales, row0, rows, columns); };
+  if constexpr (kKind == Int8Finish::kCodes) {
+    f.capped ? go(finish_wide_rows<kKind, kInOrder, kOffsets, true, false>)
+             : go(finish_wide_rows<kKind, kInOrder, kOffsets, false, false>);
+  } else if (f.residual_signed) {
+    f.capped ? go(finish_wide_rows<kKind, kInOrder, kOffsets, true, true>)
+             : go(finish_wide_rows<kKind, kInOrder, kOffsets, false, true>);
+  } else {
+    f.capped ? go(finish_wide_rows<kKind, kInOrder, kOffsets, true, false>)
+             : go(finish_wide_rows<kKind, kInOrder, kOffsets, false, false>);
   }
 }
 
 // What finish will read and write of rows that far apart that nothing else fetches it in time.
 inline void prefetch_rows(const Int8Finish& f, int64_t row0, int64_t rows) {
-  for (int64_t m = row0; m < row0 + rows; ++m) {
-    if (f.residual != nullptr) __builtin_prefetch(f.residual + m * f.residual_stride, 0);
-    __builtin_prefetch(static_cast<const uint8_t*>(f.out) + m * f.out_stride, 1);
-  }
+  const auto* out = static_cast<const uint8_t*>(f.out) + row0 * f.out_stride;
+  for (int64_t m = 0; m < rows; ++m, out += f.out_stride) __builtin_prefetch(out, 1);
+  if (f.residual == nullptr) return;
+  const uint8_t* residual = f.residual + row0 * f.residual_stride;
+  for (int64_t m = 0; m < rows; ++m, residual += f.residual_stride) __builtin_prefetch(residual, 0);
 }
 
 // sums [rows][64]; row0: the first of them in the block.
@@ -120,12 +149,9 @@ inline void finish_rows(const Int8Finish& f, const int32_t* sums, int64_t row0, 
 template <bool kOffsets>
 inline void finish(const Int8Finish& f, const int32_t* sums, int64_t row0, int64_t rows, int64_t columns) {
   if (columns > 32 && f.row_sums == nullptr && f.kind == Int8Finish::kCodes)
-    return f.capped ? finish_wide<Int8Finish::kCodes, true, kOffsets, true>(f, sums, f.offsets, f.scales, row0, rows,
-                                                                            columns)
-                    : finish_wide<Int8Finish::kCodes, true, kOffsets, false>(f, sums, f.offsets, f.scales, row0, rows,
-                                                                             columns);
+    return finish_wide<Int8Finish::kCodes, true, kOffsets>(f, sums, f.offsets, f.scales, row0, rows, columns);
   if (columns > 32 && f.row_sums == nullptr && f.kind == Int8Finish::kAdded)
-    return finish_wide<Int8Finish::kAdded, true, kOffsets, true>(f, sums, f.offsets, f.scales, row0, rows, columns);
+    return finish_wide<Int8Finish::kAdded, true, kOffsets>(f, sums, f.offsets, f.scales, row0, rows, columns);
   switch (f.kind) {
     case Int8Finish::kSums: return finish_rows<Int8Finish::kSums, kOffsets>(f, sums, row0, rows, columns);
     case Int8Finish::kF32: return finish_rows<Int8Finish::kF32, kOffsets>(f, sums, row0, rows, columns);

@@ -202,7 +202,8 @@ TEST(IgemmInt8, LinesEqualPlainLoopsAndRows) {
         f.kind = kind, f.offsets = offsets.data(), f.scales = scales.data(), f.bias = bias.data();
         f.low = -100, f.high = i % 2 == 0 ? 145 : 90, f.zero = 110, f.capped = i % 2 != 0;
         f.residual = reinterpret_cast<const uint8_t*>(residual.data()), f.residual_stride = n;
-        f.ratio = 0.3f, f.residual_ratio = 0.7f, f.rest = 1.9f, f.low2 = 3, f.high2 = 110;
+        f.ratio = 0.3f, f.residual_ratio = 0.7f, f.rest = 1.9f, f.low2 = 3;
+        f.high2 = f.capped ? 110 : 255;
         f.out = out.data(), f.out_stride = n;
         Int8LinesJob job{.engine = &engine, .weights = &*packed, .image = {}, .finish = f};
         job.images = images, job.image_stride = image, job.results = rows;

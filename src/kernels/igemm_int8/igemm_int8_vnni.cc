@@ -117,7 +117,7 @@ void int8_depthwise(const Int8DepthwiseArgs& a) {
     if (wide) {
 #pragma GCC unroll 4
       for (int j = 0; j < 4; ++j) _mm512_store_si512(out + j * 16, sums[j]);
-      finish_wide<Int8Finish::kCodes, false, true, true>(f, out, offsets, scales, row, 1, a.columns);
+      finish_wide_rows<Int8Finish::kCodes, false, true, true, false>(f, out, offsets, scales, row, 1, a.columns);
       continue;
     }
 #pragma GCC unroll 4

@@ -17,6 +17,7 @@ constexpr Int8Engine kAvx2 = {.isa = "avx2",
                               .open = avx2::int8_open,
                               .look_up = avx2::int8_look_up,
                               .depth = 4,
+                              .columns = 64,
                               .block_rows = 48,
                               .scratch_per_byte = 0};
 constexpr Int8Engine kVnni = {.isa = "vnni",
@@ -29,6 +30,7 @@ constexpr Int8Engine kVnni = {.isa = "vnni",
                               .open = vnni::int8_open,
                               .look_up = vnni::int8_look_up,
                               .depth = 4,
+                              .columns = 64,
                               .block_rows = 48,
                               .scratch_per_byte = 0};
 constexpr Int8Engine kAmx = {.isa = "amx",
@@ -41,6 +43,7 @@ constexpr Int8Engine kAmx = {.isa = "amx",
                              .open = vnni::int8_open,
                              .look_up = vnni::int8_look_up,
                              .depth = 64,
+                             .columns = 32,
                              .block_rows = 64,
                              .scratch_per_byte = 96};
 
@@ -65,16 +68,19 @@ Result<PackedInt8> pack_int8(const Int8Engine& engine, int64_t n, int64_t k, con
     const int64_t first = panel * kInt8PanelColumns, width = int64_t{16} * p.strips(panel);
     const int64_t count = std::min(width, n - first);
     int8_t* const at = to + first * p.depth;
-    for (int64_t quad = 0; quad < p.depth / 4; ++quad) {
-      int8_t* const block = at + quad * width * 4;
-      const int64_t depth = std::clamp<int64_t>(k - quad * 4, 0, 4);
-      std::fill_n(block, width * 4, int8_t{0});
-      for (int64_t j = 0; j < depth; ++j) {
-        const int8_t* const from = weights + first * row + (quad * 4 + j) * column;
-        for (int64_t i = 0; i < count; ++i) {
-          const auto w = static_cast<int8_t>(static_cast<uint8_t>(from[i * row]) ^ flip);
-          block[i * 4 + j] = w;
-          sums[static_cast<size_t>(first + i)] += w;
+    for (int64_t part = 0; part < width; part += engine.columns) {  // columns that lie side by side
+      const int64_t wide = std::min(engine.columns, width - part), some = std::clamp<int64_t>(count - part, 0, wide);
+      for (int64_t quad = 0; quad < p.depth / 4; ++quad) {
+        int8_t* const block = at + part * p.depth + quad * wide * 4;
+        const int64_t depth = std::clamp<int64_t>(k - quad * 4, 0, 4);
+        std::fill_n(block, wide * 4, int8_t{0});
+        for (int64_t j = 0; j < depth; ++j) {
+          const int8_t* const from = weights + (first + part) * row + (quad * 4 + j) * column;
+          for (int64_t i = 0; i < some; ++i) {
+            const auto w = static_cast<int8_t>(static_cast<uint8_t>(from[i * row]) ^ flip);
+            block[i * 4 + j] = w;
+            sums[static_cast<size_t>(first + part + i)] += w;
+          }
         }
       }
     }

@@ -25,6 +25,7 @@ struct Int8Engine {
   void (*open)(const uint8_t* x, int64_t count, bool is_signed, int32_t zero, float scale, float* out);
   void (*look_up)(const uint8_t* x, int64_t count, const uint8_t* table, uint8_t* out);
   int64_t depth;             // what K is padded to a multiple of
+  int64_t columns;           // of a panel that lie side by side: 64, or 32 with all of K and then the others
   int64_t block_rows;        // a block is best of so many
   int64_t scratch_per_byte;  // of a thread, for each byte of padded K
 };
