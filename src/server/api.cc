@@ -39,8 +39,7 @@ std::string model_json(const ServedModel& model) {
 }
 
 HttpResponse stranger() {
-  HttpResponse response = status_response(
-      401, "this server needs an API key: send Authorization: Bearer KEY, with one that it knows", "invalid_api_key");
+  HttpResponse response = status_response(401, kKeyNeeded, "invalid_api_key");
   response.headers.emplace_back("WWW-Authenticate", "Bearer");
   return response;
 }
@@ -88,30 +87,39 @@ Api::Api(ModelRegistry& registry, const ApiOptions& options, std::unique_ptr<Met
       metrics_(std::move(metrics)),
       keys_(std::move(keys)),
       text_(options.text_threads, 256),
-      kserve_(registry_, *metrics_, keys_.get(),
-              {.limits = options.limits,
-               .version = options.version,
-               .body_bytes_max = options.body_bytes_max,
-               .request_us_max = options.request_us_max,
-               .text_threads = options.text_threads,
-               .model_control = options.model_control},
-              log_) {}
+      calls_(registry_, *metrics_, keys_.get(),
+             {.limits = options.limits,
+              .version = options.version,
+              .body_bytes_max = options.body_bytes_max,
+              .request_us_max = options.request_us_max,
+              .text_threads = options.text_threads,
+              .model_control = options.model_control},
+             log_),
+      kserve_(calls_) {}
 
-bool Api::calls_us_rightly(const HttpRequest& request, HttpResponse* refusal) const {
+bool Api::calls_us_rightly(const HttpRequest& request, std::string* refusal) const {
   const std::string_view host = request.header("host");  // browsers always send it
   if (!options_.loopback_names_only || host.empty() || is_loopback_host(host)) return true;
-  *refusal = status_response(
-      403,
-      fmt::format("this server needs no key, so it answers only those who call it localhost, 127.0.0.1 or [::1], "
-                  "not {:.200}; start it with --api-key-file, or with --no-auth if everybody may ask",
-                  host),
-      "host_not_allowed");
+  *refusal = fmt::format("this server needs no key, so it answers only those who call it localhost, 127.0.0.1 or [::1], "
+                         "not {:.200}; start it with --api-key-file, or with --no-auth if everybody may ask",
+                         host);
   return false;
 }
 
+const ApiKey* Api::caller_of(const HttpRequest& head, int* status, std::string* refusal) const {
+  *status = 403;
+  if (!calls_us_rightly(head, refusal)) return nullptr;
+  *status = 401;
+  *refusal = kKeyNeeded;
+  return key_of(head);
+}
+
 const Api::Route* Api::route_of(const HttpRequest& request, HttpResponse* refusal, const ApiKey** caller) const {
-  if (!calls_us_rightly(request, refusal)) return nullptr;
-  *caller = caller_of(request);
+  if (std::string why; !calls_us_rightly(request, &why)) {
+    *refusal = status_response(403, why, "host_not_allowed");
+    return nullptr;
+  }
+  *caller = key_of(request);
   std::string allowed;
   for (const Route& route : kRoutes) {
     const bool all_below = route.path.ends_with('/');
@@ -169,7 +177,7 @@ void Api::handle(const Shared& exchange) {
   (this->*route->handler)(exchange, *caller);
 }
 
-const ApiKey* Api::caller_of(const HttpRequest& request) const {
+const ApiKey* Api::key_of(const HttpRequest& request) const {
   static const ApiKey kAnybody{.urgent = true};
   if (keys_ == nullptr) return &kAnybody;
   std::string_view key = request.header("x-api-key");
