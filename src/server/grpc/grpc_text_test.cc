@@ -189,13 +189,13 @@ TEST(GrpcText, WhoWaitsNoLongerIsNotComputedFor) {
 
 TEST(GrpcText, KeysAndTheirLimits) {
   FakeServer::Options options = slow(10);
-  options.keys = "one first-key concurrent=1\ntwo second-key\n";
+  options.keys = "one first-key-0123456 concurrent=1\ntwo second-key-0123456\n";
   GrpcFake server(std::move(options));
   inference::ModelInferResponse response;
   const auto request = text_request("hello", 3);
   expect_status(infer(server, request, &response), StatusCode::UNAUTHENTICATED, "needs an API key");
   expect_status(infer(server, request, &response, {.key = "wrong"}), StatusCode::UNAUTHENTICATED, "needs an API key");
-  EXPECT_TRUE(infer(server, request, &response, {.key = "second-key"}).ok());
+  EXPECT_TRUE(infer(server, request, &response, {.key = "second-key-0123456"}).ok());
   inference::ServerLiveResponse live;
   EXPECT_TRUE(call(server.channel(), std::string(kService) + "ServerLive", inference::ServerLiveRequest(), &live).ok());
   inference::RepositoryIndexResponse index;
@@ -208,22 +208,22 @@ TEST(GrpcText, KeysAndTheirLimits) {
   EXPECT_FALSE(stranger.read(&streamed));
   EXPECT_EQ(stranger.finish().error_code(), StatusCode::UNAUTHENTICATED);
 
-  InferStream busy(server.channel(), kStream, {.key = "first-key"});
+  InferStream busy(server.channel(), kStream, {.key = "first-key-0123456"});
   ASSERT_TRUE(busy.write(text_request("hello", 240)));
   ASSERT_TRUE(runs(server, 1));
   ::grpc::ClientContext context;
-  const auto refused = infer(server, request, &response, {.key = "first-key"}, &context);
+  const auto refused = infer(server, request, &response, {.key = "first-key-0123456"}, &context);
   EXPECT_EQ(refused.error_code(), StatusCode::RESOURCE_EXHAUSTED) << refused.error_message();
   EXPECT_NE(refused.error_details().find("type.googleapis.com/google.rpc.RetryInfo"), std::string::npos);
   EXPECT_EQ(context.GetServerTrailingMetadata().count("grpc-retry-pushback-ms"), 1u);
-  EXPECT_TRUE(infer(server, request, &response, {.key = "second-key"}).ok());
+  EXPECT_TRUE(infer(server, request, &response, {.key = "second-key-0123456"}).ok());
   busy.cancel();
   EXPECT_TRUE(is_free(server));
   // A key that goes is none in calls that began with it.
-  InferStream later(server.channel(), kStream, {.key = "second-key"});
+  InferStream later(server.channel(), kStream, {.key = "second-key-0123456"});
   ASSERT_TRUE(later.write(text_request("hello", 2, "a")));
   EXPECT_EQ(read_pieces(later, "a").reason, "length");
-  ASSERT_TRUE(server.fake().api().replace_keys("one first-key\n", "keys", 7).has_value());
+  ASSERT_TRUE(server.fake().api().replace_keys("one first-key-0123456\n", "keys", 7).has_value());
   ASSERT_TRUE(later.write(text_request("hello", 2, "b")));
   ASSERT_TRUE(later.read(&streamed));
   EXPECT_NE(streamed.error_message().find("needs an API key"), std::string::npos);

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <grpcpp/grpcpp.h>
-#include <grpcpp/support/client_callback.h>
+#include <grpcpp/impl/client_unary_call.h>
+#include <grpcpp/impl/codegen/proto_utils.h>
+#include <grpcpp/support/sync_stream.h>
 #include <gtest/gtest.h>
 #include <pb/kserve.pb.h>
 
