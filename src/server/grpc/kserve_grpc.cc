@@ -1,6 +1,7 @@
 #include "server/grpc/kserve_grpc.h"
 
 #include <fmt/format.h>
+#include <google/protobuf/stubs/logging.h>
 
 #include <algorithm>
 #include <chrono>
@@ -240,6 +241,7 @@ std::optional<HttpResponse> admit(Api& api, const HttpRequest& head, GrpcMethod*
 }  // namespace
 
 GrpcGate kserve_grpc_gate(Api& api) {
+  google::protobuf::SetLogHandler(nullptr);  // it writes to standard error whatever clients get wrong
   return [&api](const HttpRequest& head, GrpcMethod* method) { return admit(api, head, method); };
 }
 
