@@ -238,11 +238,12 @@ void print_start(const ServeFlags& flags, const ServedModels& models, uint16_t p
 void print_grpc(const ServeFlags& flags, uint16_t port) {
   const std::string& host = grpc_host(flags);
   tell(fmt::format("KServe's protocol over gRPC{} on {}{}{}:{}", flags.tls_cert.empty() ? "" : ", with TLS,",
-                   host.find(':') != std::string::npos ? "[" : "", host,
-                   host.find(':') != std::string::npos ? "]" : "", port));
+                   host.find(':') != std::string::npos ? "[" : "", host, host.find(':') != std::string::npos ? "]" : "",
+                   port));
   if (!is_loopback(host))
-    tell("warning: the gRPC library gets few repairs, and strangers can exhaust it (docs/kserve.md): let none but "
-         "networks that you trust reach this port");
+    tell(
+        "warning: the gRPC library gets few repairs, and strangers can exhaust it (docs/kserve.md): let none but "
+        "networks that you trust reach this port");
 }
 
 // Requests that run end, new ones are refused; what is not over in time is cut off.
@@ -374,8 +375,13 @@ Result<> serve(ServeFlags flags, const std::function<Result<ServeFlags>()>& read
   api.set_http_stats([&listening, &grpc_listening] {
     const server::HttpServer* server = listening;
     server::HttpStats stats = server != nullptr ? server->stats() : server::HttpStats();
-    if (const server::GrpcServer* other = grpc_listening)
-      for (const auto& [status, count] : other->stats().answers) stats.answers[status] += count;
+    if (const server::GrpcServer* other = grpc_listening) {
+      const server::HttpStats more = other->stats();
+      stats.connections += more.connections;
+      stats.accepted += more.accepted;
+      stats.refused += more.refused;
+      for (const auto& [status, count] : more.answers) stats.answers[status] += count;
+    }
     return stats;
   });
   BOLIDE_TRY(http, server::HttpServer::start(

@@ -100,9 +100,10 @@ Api::Api(ModelRegistry& registry, const ApiOptions& options, std::unique_ptr<Met
 bool Api::calls_us_rightly(const HttpRequest& request, std::string* refusal) const {
   const std::string_view host = request.header("host");  // browsers always send it
   if (!options_.loopback_names_only || host.empty() || is_loopback_host(host)) return true;
-  *refusal = fmt::format("this server needs no key, so it answers only those who call it localhost, 127.0.0.1 or [::1], "
-                         "not {:.200}; start it with --api-key-file, or with --no-auth if everybody may ask",
-                         host);
+  *refusal = fmt::format(
+      "this server needs no key, so it answers only those who call it localhost, 127.0.0.1 or [::1], "
+      "not {:.200}; start it with --api-key-file, or with --no-auth if everybody may ask",
+      host);
   return false;
 }
 

@@ -49,8 +49,8 @@ class Api {
   // The keys of this text from now on. Errors: those of ApiKeys::parse, and then nothing has changed; kInvalid: there
   // were none before.
   Result<> replace_keys(std::string_view text, std::string_view label, uint64_t secret);
-  // Who asks, for as long as the keys are; null: nobody that may, and `refusal` says why, with its status. Who calls this
-  // machine by a wrong name may not, whatever the key.
+  // Who asks, for as long as the keys are; null: nobody that may, and `refusal` says why, with its status. Who calls
+  // this machine by a wrong name may not, whatever the key.
   const ApiKey* caller_of(const HttpRequest& head, int* status, std::string* refusal) const;
   // Whether it may ask for what is open to all.
   bool calls_us_rightly(const HttpRequest& head, std::string* refusal) const;

@@ -105,8 +105,7 @@ bool Kserve::check(const Shared& exchange, std::string_view method) {
 }
 
 HttpResponse Kserve::stranger() {
-  HttpResponse response =
-      kserve_error(401, kKeyNeeded);
+  HttpResponse response = kserve_error(401, kKeyNeeded);
   response.headers.emplace_back("WWW-Authenticate", "Bearer");
   return response;
 }

@@ -34,8 +34,7 @@ int64_t deadline_of(const KserveCall& call, int64_t most_us, std::optional<int64
   const auto client = call.exchange->request().deadline;
   if (!client) return deadline;
   using std::chrono::microseconds;
-  return std::min<int64_t>(deadline,
-                           std::chrono::duration_cast<microseconds>(client->time_since_epoch()).count());
+  return std::min<int64_t>(deadline, std::chrono::duration_cast<microseconds>(client->time_since_epoch()).count());
 }
 
 size_t bytes_of(const std::vector<AnyValue>& values) {

@@ -32,7 +32,7 @@ ModelOutline outline_of(const ServedModel& model);
 ModelOutline outline_of(const ServedNetwork& network);
 
 inline constexpr std::string_view kKserveExtensions[] = {
-    "binary_tensor_data", "generate", "model_configuration", "model_repository", "model_repository(unload_dependents)",
+    "binary_tensor_data", "generate",  "model_configuration", "model_repository", "model_repository(unload_dependents)",
     "parameters",         "statistics"};
 std::string server_metadata_json(std::string_view version);
 std::string model_metadata_json(const ModelOutline& model);

@@ -238,8 +238,9 @@ Result<std::optional<int64_t>> take_timeout(Json& parameters) {
   const auto value = take(parameters, "timeout");
   if (!value) return std::optional<int64_t>();
   // Of one that says it as a signed number.
-  const bool whole = value->is_number_integer() && (!value->is_number_unsigned() ? value->get<int64_t>() >= 0
-                                                        : value->get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX));
+  const bool whole = value->is_number_integer() &&
+                     (!value->is_number_unsigned() ? value->get<int64_t>() >= 0
+                                                   : value->get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX));
   if (!whole) return wrong("parameters.timeout", "must be a whole number of microseconds");
   const int64_t us = value->get<int64_t>();
   return us == 0 ? std::optional<int64_t>() : std::optional<int64_t>(us);

@@ -62,8 +62,8 @@ struct TextRequest {
 };
 // {"id"?, "text_input" or "text", "stream"?, "parameters"?: {...}}; further keys are parameters, too.
 Result<TextRequest> parse_generate_request(std::string_view body, const RequestLimits& limits);
-// infer's inputs: text_input, and parameters as tensors of one element. `streams`: the answer may be a stream, and is one
-// unless the request says otherwise.
+// infer's inputs: text_input, and parameters as tensors of one element. `streams`: the answer may be a stream, and is
+// one unless the request says otherwise.
 Result<TextRequest> text_of_infer(const InferRequest& request, const RequestLimits& limits, bool streams = false);
 
 // What all who read such requests look at. `where`: the tensor, or "the request".

@@ -1,7 +1,7 @@
 // One gRPC call and its exchanges. Only grpc_server.cc includes this: the library's headers take long to compile.
 //
-// What the library tells is posted to the call's strand: its tasks run one after the other, on the threads of the server's
-// pool. What is said of functions below holds there, unless they say otherwise.
+// What the library tells is posted to the call's strand: its tasks run one after the other, on the threads of the
+// server's pool. What is said of functions below holds there, unless they say otherwise.
 #pragma once
 
 #include <grpcpp/alarm.h>
@@ -33,7 +33,7 @@ struct Shared {
   const GrpcOptions options;
   const GrpcGate gate;
   std::atomic<size_t> calls{0};
-  std::atomic<uint64_t> message_bytes{0};  // of requests that are not over
+  std::atomic<uint64_t> message_bytes{0};            // of requests that are not over
   std::array<std::atomic<uint64_t>, 600> answers{};  // by HTTP's status
   WorkQueue pool;
 

@@ -1,5 +1,5 @@
-// Messages of gRPC: the first byte picks which. What is understood of an inference is matched with a model, and answered
-// with what it was given.
+// Messages of gRPC: the first byte picks which. What is understood of an inference is matched with a model, and
+// answered with what it was given.
 #include <google/protobuf/stubs/logging.h>
 
 #include <cstdint>

@@ -59,8 +59,7 @@ void set_parts(const ModelTotals& from, Parts* to) {
   set_duration(from.output, to->mutable_compute_output());
 }
 
-Result<> set_outputs(const KserveHead& head, std::span<const OutputTensor> outputs,
-                     inference::ModelInferResponse* to) {
+Result<> set_outputs(const KserveHead& head, std::span<const OutputTensor> outputs, inference::ModelInferResponse* to) {
   to->set_model_name(head.model);
   to->set_model_version(std::string(kModelVersion));
   to->set_id(head.id);

@@ -29,8 +29,8 @@ HttpResponse grpc_refusal(const Error& failure);
 
 // Answers of ModelInfer: one message, or a status.
 std::shared_ptr<const KserveDialect> infer_dialect();
-// Of one request in ModelStreamInfer: messages, the last of which says so (triton_final_response), and failures in them.
-// `empty_final`: the last has no outputs.
+// Of one request in ModelStreamInfer: messages, the last of which says so (triton_final_response), and failures in
+// them. `empty_final`: the last has no outputs.
 std::shared_ptr<const KserveDialect> stream_dialect(std::string id, bool empty_final);
 
 }  // namespace bolide::server

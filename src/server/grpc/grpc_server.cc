@@ -4,9 +4,11 @@
 
 #include <fmt/format.h>
 #include <grpcpp/grpcpp.h>
+#include <openssl/ssl.h>
 
 #include "base/file.h"
 #include "server/grpc/call.h"
+#include "server/grpc/connections.h"
 #include "server/http_text.h"
 
 namespace bolide::server {
@@ -30,22 +32,20 @@ HttpRequest head_of(const ::grpc::GenericCallbackServerContext& context) {
   head.path = context.method();
   head.client = address_of(context.peer());
   head.headers.emplace_back("host", context.host());
-  for (const auto& [name, value] : context.client_metadata())
-    head.headers.emplace_back(text_of(name), text_of(value));
+  for (const auto& [name, value] : context.client_metadata()) head.headers.emplace_back(text_of(name), text_of(value));
   // Clients may wait for longer than a clock's nanoseconds can say.
   constexpr int64_t kSecondsMax = 365 * 24 * 3600;
   const gpr_timespec left = gpr_time_sub(context.raw_deadline(), gpr_now(context.raw_deadline().clock_type));
   if (left.tv_sec < kSecondsMax)
-    head.deadline = std::chrono::steady_clock::now() + std::chrono::seconds(left.tv_sec) +
-                    std::chrono::nanoseconds(left.tv_nsec);
+    head.deadline =
+        std::chrono::steady_clock::now() + std::chrono::seconds(left.tv_sec) + std::chrono::nanoseconds(left.tv_nsec);
   return head;
 }
 
 // Without a copy.
 ::grpc::ByteBuffer buffer_of(std::string text) {
   auto* kept = new std::string(std::move(text));
-  const ::grpc::Slice slice(
-      kept->data(), kept->size(), [](void* of) { delete static_cast<std::string*>(of); }, kept);
+  const ::grpc::Slice slice(kept->data(), kept->size(), [](void* of) { delete static_cast<std::string*>(of); }, kept);
   return {&slice, 1};
 }
 
@@ -149,8 +149,6 @@ void Call::run() {
 void Call::begin(Reactor* reactor) {
   reactor_ = reactor;
   head_ = head_of(*context_);
-  if (shared_->calls > shared_->options.limits.calls)
-    return finish(429, "too many calls at once", {{"Retry-After", "1"}});
   if (const auto refusal = shared_->gate(head_, &method_)) {
     shared_->count(refusal->status);
     return finish(refusal->status, refusal->body, refusal->headers);
@@ -170,7 +168,8 @@ void Call::read_done(bool is_message) {
   const GrpcLimits& limits = shared_->options.limits;
   if (!is_message) {
     no_more_ = true;
-    if (!takes_many()) return finish(400, fmt::format("a message is expected, of at most {} bytes", limits.message_bytes));
+    if (!takes_many())
+      return finish(400, fmt::format("a message is expected, of at most {} bytes", limits.message_bytes));
     if (open_.empty()) finish(200, "");
     return;
   }
@@ -279,8 +278,7 @@ void Call::finish(int status, std::string_view text, const Headers& headers) {
     details = retry_details(code, what, retry_seconds);
     context_->AddTrailingMetadata("grpc-retry-pushback-ms", fmt::format("{}", retry_seconds * 1000));
   }
-  status_ = status == 200 ? ::grpc::Status::OK
-                          : ::grpc::Status(static_cast<::grpc::StatusCode>(code), what, details);
+  status_ = status == 200 ? ::grpc::Status::OK : ::grpc::Status(static_cast<::grpc::StatusCode>(code), what, details);
   // Those that a failing call takes with it.
   const auto left = open_;
   for (const auto& exchange : left) {
@@ -324,10 +322,26 @@ namespace {
 
 using rpc::Shared;
 
+// Of a call for which there is no room: it takes none.
+class Refusal final : public ::grpc::ServerGenericBidiReactor {
+ public:
+  Refusal() {
+    constexpr const char* kText = "too many calls at once";
+    constexpr int kSeconds = 1;
+    const auto code = ::grpc::StatusCode::RESOURCE_EXHAUSTED;
+    Finish(::grpc::Status(code, kText, retry_details(code, kText, kSeconds)));
+  }
+  void OnDone() override { delete this; }
+};
+
 class Service final : public ::grpc::CallbackGenericService {
  public:
   explicit Service(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
   ::grpc::ServerGenericBidiReactor* CreateReactor(::grpc::GenericCallbackServerContext* context) override {
+    if (shared_->calls >= shared_->options.limits.calls) {
+      shared_->count(429);
+      return new Refusal();
+    }
     const auto call = std::make_shared<rpc::Call>(shared_, context);
     auto* reactor = new rpc::Reactor(call, shared_);
     call->post([call, reactor] { call->begin(reactor); });
@@ -342,6 +356,13 @@ constexpr uint64_t kPemBytesMax = 1u << 20;
 
 Result<std::shared_ptr<::grpc::ServerCredentials>> credentials_of(const GrpcOptions& options) {
   if (options.tls_certificate.empty()) return ::grpc::InsecureServerCredentials();
+  // The library looks at them when the first client comes.
+  const std::unique_ptr<SSL_CTX, void (*)(SSL_CTX*)> trial(SSL_CTX_new(TLS_server_method()), SSL_CTX_free);
+  if (SSL_CTX_use_certificate_chain_file(trial.get(), options.tls_certificate.c_str()) != 1)
+    return error(Code::kInvalid,
+                 fmt::format("{}: a chain of certificates in PEM is expected", options.tls_certificate));
+  if (SSL_CTX_use_PrivateKey_file(trial.get(), options.tls_key.c_str(), SSL_FILETYPE_PEM) != 1)
+    return error(Code::kInvalid, fmt::format("{}: the certificate's key in PEM is expected", options.tls_key));
   ::grpc::SslServerCredentialsOptions tls;
   BOLIDE_TRY(std::string key, read_file(options.tls_key, kPemBytesMax));
   BOLIDE_TRY(std::string chain, read_file(options.tls_certificate, kPemBytesMax));
@@ -351,7 +372,8 @@ Result<std::shared_ptr<::grpc::ServerCredentials>> credentials_of(const GrpcOpti
 
 // What the library tells of itself, most of it of clients that misbehave, is for those who look for it.
 void keep_quiet() {
-  gpr_set_log_function([](gpr_log_func_args* told) { log::debug("grpc", {{"what", std::string_view(told->message)}}); });
+  gpr_set_log_function(
+      [](gpr_log_func_args* told) { log::debug("grpc", {{"what", std::string_view(told->message)}}); });
 }
 
 void set_limits(const GrpcLimits& limits, ::grpc::ServerBuilder* builder) {
@@ -361,7 +383,6 @@ void set_limits(const GrpcLimits& limits, ::grpc::ServerBuilder* builder) {
   const uint64_t most = std::min<uint64_t>(limits.message_bytes + (1u << 20), std::numeric_limits<int>::max());
   builder->SetMaxReceiveMessageSize(static_cast<int>(most));
   builder->SetMaxSendMessageSize(-1);
-  builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a second server on a port is a mistake
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, limits.calls_per_connection);
   builder->AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, limits.metadata_bytes);
   builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 10'000);
@@ -391,28 +412,35 @@ class LibraryServer final : public GrpcServer {
     const GrpcOptions& options = shared_->options;
     BOLIDE_TRY(const auto credentials, credentials_of(options));
     keep_quiet();
+    BOLIDE_TRY(connections_, rpc::Connections::listen(options.host, options.port, options.limits.connections));
+    using External = ::grpc::ServerBuilder::experimental_type::ExternalConnectionType;
     ::grpc::ServerBuilder builder;
-    const bool v6 = options.host.find(':') != std::string::npos;
-    builder.AddListeningPort(fmt::format("{}{}{}:{}", v6 ? "[" : "", options.host, v6 ? "]" : "", options.port),
-                             credentials, &port_);
+    auto acceptor = builder.experimental().AddExternalConnectionAcceptor(External::FROM_FD, credentials);
     builder.RegisterCallbackGenericService(&service_);
     set_limits(options.limits, &builder);
     server_ = builder.BuildAndStart();
-    if (server_ != nullptr && port_ > 0) return {};
-    return error(Code::kInvalid, fmt::format("cannot listen on {}, port {}, for gRPC: it is in use, or no address of this "
-                                             "machine{}",
-                                             options.host, options.port,
-                                             options.tls_certificate.empty() ? "" : ", or certificate and key are none"));
+    if (server_ == nullptr) return error(Code::kInternal, "the gRPC library does not start its server");
+    connections_->start([acceptor = std::shared_ptr(std::move(acceptor))](int listening, int socket) {
+      ::grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+      connection.listener_fd = listening;
+      connection.fd = socket;
+      acceptor->HandleNewConnection(&connection);
+    });
+    return {};
   }
 
-  uint16_t port() const override { return static_cast<uint16_t>(port_); }
+  uint16_t port() const override { return connections_->port(); }
   HttpStats stats() const override {
     HttpStats stats;
+    stats.connections = connections_->count();
+    stats.accepted = connections_->accepted();
+    stats.refused = connections_->refused();
     for (size_t status = 0; status < shared_->answers.size(); ++status)
       if (const uint64_t count = shared_->answers[status]; count > 0) stats.answers[static_cast<int>(status)] = count;
     return stats;
   }
   void stop(std::chrono::milliseconds timeout) override {
+    if (connections_ != nullptr) connections_->stop();
     if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now() + timeout);
     server_ = nullptr;
     shared_->pool.stop();
@@ -421,8 +449,8 @@ class LibraryServer final : public GrpcServer {
  private:
   const std::shared_ptr<Shared> shared_;
   Service service_;
+  std::unique_ptr<rpc::Connections> connections_;
   std::unique_ptr<::grpc::Server> server_;
-  int port_ = 0;
 };
 
 }  // namespace

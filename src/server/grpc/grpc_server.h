@@ -1,9 +1,10 @@
 // gRPC as handlers see it: as HTTP is seen (http.h), of which it is a use. Nothing here says which library speaks it.
 //
 // Each message of a call is a request: its path names the method ("/inference.GRPCInferenceService/ModelInfer"), its
-// headers are the call's metadata, its body is the message. A response of status 200 has a message as its body. Any other
-// ends the call with gRPC's code for that status, with the body as its text; but in a call with many requests the body
-// of every response is a message. What is written to a stream are messages, each after its length (append_message).
+// headers are the call's metadata, its body is the message. A response of status 200 has a message as its body. Any
+// other ends the call with gRPC's code for that status, with the body as its text; but in a call with many requests the
+// body of every response is a message. What is written to a stream are messages, each after its length
+// (append_message).
 //
 // A build without gRPC (BOLIDE_GRPC=OFF) has grpc_absent.cc in place of what is in this folder.
 //
@@ -19,6 +20,7 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "server/grpc/connections.h"
 #include "server/http.h"
 
 namespace bolide::server {
@@ -39,8 +41,9 @@ using GrpcGate = std::function<std::optional<HttpResponse>(const HttpRequest& he
 
 struct GrpcLimits {
   uint64_t message_bytes = 64ull << 20, messages_bytes = 1ull << 30;  // of one request, and of all at once
-  size_t calls = 20'000;                                               // at once
+  size_t calls = 10'000;                                              // at once, each of some 11 KB
   int calls_per_connection = 256;
+  rpc::ConnectionLimits connections;
   size_t requests_per_call = 64;  // at once; what comes beyond them is read later
   int metadata_bytes = 32 * 1024;
   size_t unsent_bytes = 256 * 1024;     // of a call, before its client is given up
@@ -50,8 +53,8 @@ struct GrpcLimits {
 
 struct GrpcOptions {
   std::string host = "127.0.0.1";
-  uint16_t port = 8001;  // 0: any free one
-  int threads = 1;       // that run handlers
+  uint16_t port = 8001;                  // 0: any free one
+  int threads = 1;                       // that run handlers
   std::string tls_certificate, tls_key;  // PEM files; both or neither
   GrpcLimits limits;
 };
@@ -64,9 +67,9 @@ class GrpcServer {
   virtual ~GrpcServer() = default;  // stops it
 
   virtual uint16_t port() const = 0;
-  virtual HttpStats stats() const = 0;  // answers by status; connections are the library's own business
-  // No new connections or calls; calls that are not over after this time are cut off. Then ends the server's threads: no
-  // handler is called afterwards.
+  virtual HttpStats stats() const = 0;
+  // No new connections or calls; calls that are not over after this time are cut off. Then ends the server's threads:
+  // no handler is called afterwards.
   virtual void stop(std::chrono::milliseconds timeout) = 0;
 };
 

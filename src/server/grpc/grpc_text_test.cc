@@ -1,11 +1,13 @@
 // Language models over gRPC: whole answers and streams, clients that leave or wait no longer, keys, health, the end.
 #include <pb/health.pb.h>
 
+#include <fstream>
 #include <future>
 #include <thread>
 
 #include "engine/testing/gate.h"
 #include "server/grpc/testing/grpc_client.h"
+#include "server/testing/own_certificate.h"
 
 namespace bolide::server {
 namespace {
@@ -311,6 +313,65 @@ TEST(GrpcText, DrainingAnswersWhatWasAcceptedAndRefusesTheRest) {
   EXPECT_TRUE(server.fake().wait_idle());
   server.grpc().stop(std::chrono::seconds(5));
   EXPECT_FALSE(infer(server, text_request("hello", 5), &response, {.timeout = std::chrono::seconds(2)}).ok());
+}
+
+TEST(GrpcText, ConnectionsAreBounded) {
+  GrpcOptions grpc;
+  grpc.limits.connections.connections_per_client = 3;
+  GrpcFake server(saying("a"), grpc);
+  const auto asks = [&](const std::shared_ptr<::grpc::Channel>& channel, int seconds) {
+    inference::ServerLiveResponse live;
+    return call(channel, std::string(kService) + "ServerLive", inference::ServerLiveRequest(), &live,
+                {.timeout = std::chrono::seconds(seconds)});
+  };
+  {
+    std::vector<std::shared_ptr<::grpc::Channel>> channels;
+    for (int i = 0; i < 3; ++i) {
+      channels.push_back(server.channel());
+      EXPECT_TRUE(asks(channels.back(), 30).ok());
+    }
+    EXPECT_EQ(server.grpc().stats().connections, 3u);
+    EXPECT_FALSE(asks(server.channel(), 2).ok());
+    EXPECT_GE(server.grpc().stats().refused, 1u);
+    for (const auto& channel : channels) EXPECT_TRUE(asks(channel, 30).ok());
+  }
+  EXPECT_TRUE(becomes([&] { return server.grpc().stats().connections == 0; }));
+  EXPECT_TRUE(asks(server.channel(), 30).ok());
+}
+
+TEST(GrpcText, APortThatIsTaken) {
+  GrpcFake server;
+  GrpcOptions again;
+  again.port = server.grpc().port();
+  const auto started = GrpcServer::start(again, kserve_grpc_gate(server.fake().api()));
+  ASSERT_FALSE(started.has_value());
+  EXPECT_NE(started.error().text.find(fmt::format("port {}, for gRPC: Address already in use", again.port)),
+            std::string::npos)
+      << started.error().text;
+}
+
+TEST(GrpcText, TlsWithTheCertificateOfTheServer) {
+  const OwnCertificate certificate;
+  GrpcOptions grpc;
+  grpc.tls_certificate = certificate.path();
+  grpc.tls_key = certificate.key_path();
+  GrpcFake server(saying("safe"), grpc);
+  std::ifstream file(certificate.path());
+  ::grpc::SslCredentialsOptions trust;
+  trust.pem_root_certs.assign(std::istreambuf_iterator<char>(file), {});
+  const std::string address = fmt::format("localhost:{}", server.grpc().port());
+  inference::ModelInferResponse response;
+  const auto trusted = ::grpc::CreateChannel(address, ::grpc::SslCredentials(trust));
+  const auto status = call(trusted, kInfer, text_request("hi", 10), &response);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(text_in(response), "safe");
+  // Without it, and in plain text.
+  const CallOptions brief{.timeout = std::chrono::seconds(2)};
+  for (const auto& credentials : {::grpc::SslCredentials({}), ::grpc::InsecureChannelCredentials()})
+    EXPECT_FALSE(
+        call(::grpc::CreateChannel(address, credentials), kInfer, text_request("hi", 10), &response, brief).ok());
+  grpc.tls_key = certificate.path();
+  EXPECT_FALSE(GrpcServer::start(grpc, kserve_grpc_gate(server.fake().api())).has_value());
 }
 
 TEST(GrpcText, TheEndOfTheServerEndsWhatIsOpen) {

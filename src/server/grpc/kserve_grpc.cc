@@ -212,7 +212,8 @@ std::string absence(std::string_view path) {
   if (name.find("SharedMemory") != std::string_view::npos)
     return fmt::format("{:.60}: this server has no shared memory; send the tensors' bytes in the request", name);
   if (name == "TraceSetting")
-    return "TraceSetting: this server keeps a timeline of each request (GET /v1/requests/ID/timeline); there is nothing "
+    return "TraceSetting: this server keeps a timeline of each request (GET /v1/requests/ID/timeline); there is "
+           "nothing "
            "to set";
   if (name == "LogSettings") return "LogSettings: how this server logs is set when it is started";
   return fmt::format("there is no method {:.200}", path);

@@ -33,7 +33,8 @@ inference::ModelInferRequest request_of(const std::string& type, int64_t element
   inference::ModelInferRequest request;
   request.set_model_name("net");
   request.set_id("42");
-  for (const auto& [name, datatype, size] : {std::tuple{"t", std::string("BYTES"), int64_t{1}}, {"x", type, elements}}) {
+  for (const auto& [name, datatype, size] :
+       {std::tuple{"t", std::string("BYTES"), int64_t{1}}, {"x", type, elements}}) {
     auto* input = request.add_inputs();
     input->set_name(name);
     input->set_datatype(datatype);
@@ -172,9 +173,8 @@ TEST(KserveGrpc, WhatIsWrongIsNamed) {
     r.add_raw_input_contents("abc");
   });
   refused(kUnimplemented, "FP16 has no list", [](R& r) { r.mutable_inputs(1)->set_datatype("FP16"); });
-  refused(kUnimplemented, "no shared memory", [](R& r) {
-    (*r.mutable_inputs(1)->mutable_parameters())["shared_memory_region"].set_string_param("a");
-  });
+  refused(kUnimplemented, "no shared memory",
+          [](R& r) { (*r.mutable_inputs(1)->mutable_parameters())["shared_memory_region"].set_string_param("a"); });
   refused(kUnimplemented, "parameters.sequence_id",
           [](R& r) { (*r.mutable_parameters())["sequence_id"].set_int64_param(1); });
   refused(kBad, "parameters.timeout", [](R& r) { (*r.mutable_parameters())["timeout"].set_int64_param(-1); });

@@ -62,8 +62,8 @@ template <class Response, class Request>
   ::grpc::ClientContext& used = context != nullptr ? *context : own;
   set_up(used, options);
   const ::grpc::internal::RpcMethod method(path.c_str(), ::grpc::internal::RpcMethod::NORMAL_RPC, channel);
-  return ::grpc::internal::BlockingUnaryCall<Request, Response, Request, Response>(channel.get(), method, &used, request,
-                                                                                   response);
+  return ::grpc::internal::BlockingUnaryCall<Request, Response, Request, Response>(channel.get(), method, &used,
+                                                                                   request, response);
 }
 
 // A call with many messages both ways.
