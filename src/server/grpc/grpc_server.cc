@@ -122,7 +122,12 @@ void Call::post(std::function<void()> task) {
     tasks_.push_back(std::move(task));
     if (std::exchange(runs_, true)) return;
   }
-  shared_->pool.add([self = shared_from_this()] { self->run(); });
+  const auto self = shared_from_this();
+  if (shared_->pool.add([self] { self->run(); })) return;
+  std::deque<std::function<void()>> dropped;  // the server has ended; what tasks hold may hold this call
+  const std::lock_guard lock(mutex_);
+  dropped.swap(tasks_);
+  runs_ = false;
 }
 
 void Call::run() {
