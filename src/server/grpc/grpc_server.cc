@@ -15,7 +15,7 @@ namespace bolide::server {
 namespace rpc {
 namespace {
 
-std::string_view text_of(::grpc::string_ref text) { return {text.data(), text.size()}; }
+std::string_view text_of(const ::grpc::string_ref& text) { return {text.data(), text.size()}; }
 
 // "ipv4:127.0.0.1:5000", "ipv6:%5B::1%5D:5000": the address alone.
 std::string address_of(std::string_view peer) {
@@ -192,7 +192,8 @@ void Call::take(HttpRequest request) {
   const size_t bytes = request.body.size();
   const auto exchange = std::make_shared<Exchange>(shared_from_this(), std::move(request));
   open_.push_back(exchange);
-  if ((shared_->message_bytes += bytes) > shared_->options.limits.messages_bytes)
+  const uint64_t all = shared_->message_bytes += bytes;
+  if (all > shared_->options.limits.messages_bytes)
     return finish(503, "too many messages at once", {{"Retry-After", "1"}});
   try {
     method_.handler(exchange);

@@ -231,8 +231,9 @@ std::optional<HttpResponse> admit(Api& api, const HttpRequest& head, GrpcMethod*
   std::string why;
   int status = 403;
   const ApiKey* caller = nullptr;
-  if (open ? !api.calls_us_rightly(head, &why) : (caller = api.caller_of(head, &status, &why)) == nullptr)
-    return refuse(status, why);
+  if (!open) caller = api.caller_of(head, &status, &why);
+  const bool may = open ? api.calls_us_rightly(head, &why) : caller != nullptr;
+  if (!may) return refuse(status, why);
   if (method == std::end(kMethods)) return refuse(501, absence(head.path));
   to->kind = method->kind;
   to->handler = [&api, handler = method->handler, caller](const Shared& exchange) { handler(api, exchange, caller); };
