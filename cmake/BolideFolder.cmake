@@ -4,6 +4,7 @@
 #   _avx2  _avx512  _vnni  _avx512bf16  _amx  (and amx_emulation_test, which is VNNI's)
 # *.cu, *_cuda.cc and what lies in a folder cuda/ is compiled in builds with CUDA, *cuda_absent.cc in those without;
 # *_sm90.cu for sm_90a alone, other .cu files for every GPU of BOLIDE_CUDA_ARCHS.
+# What lies in a folder grpc/ is compiled in builds with gRPC, *grpc_absent.cc in those without.
 set(BOLIDE_ISA_avx2 -mavx2 -mfma -mf16c -mbmi -mbmi2)
 set(BOLIDE_ISA_avx512 ${BOLIDE_ISA_avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512cd)
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
@@ -69,6 +70,17 @@ function(bolide_folder name)
   else()
     list(FILTER sources EXCLUDE REGEX "_cuda\\.cc$|/src/${name}/cuda/")
     list(FILTER tests EXCLUDE REGEX "/src/${name}/cuda/")
+  endif()
+
+  if(BOLIDE_WITH_GRPC)
+    list(FILTER sources EXCLUDE REGEX "/grpc_absent\\.cc$")
+  else()
+    set(absent ${sources})
+    list(FILTER absent INCLUDE REGEX "/grpc_absent\\.cc$")
+    list(FILTER sources EXCLUDE REGEX "/src/${name}/grpc/")
+    list(APPEND sources ${absent})
+    list(FILTER tests EXCLUDE REGEX "/src/${name}/grpc/")
+    list(FILTER fuzzers EXCLUDE REGEX "/src/${name}/grpc/")
   endif()
 
   if(NOT sources)

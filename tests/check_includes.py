@@ -30,7 +30,8 @@ FORBIDDEN = [
     (r"src/.*\.cuh?$", r"(fmt/|base/|ir/|device/(?!cuda/\w+_parts\.h)|kernels/kernel\.h|kernels/common/(cuda|launch)\.h|variant$|vector$|string$|functional$|memory$)",
      ".cu files include CUDA's headers and plain data alone: each is compiled once for every architecture"),
     (r"src/(?!cli/)", r"CLI/", "only cli sees flags"),
-    (r"src/(?!server/)", r"boost/(beast|asio)|grpcpp/", "only server sees HTTP and gRPC"),
+    (r"src/(?!server/)", r"boost/(beast|asio)", "only server sees HTTP"),
+    (r"src/(?!server/grpc/)", r"(grpc|grpcpp|google/protobuf|pb)/", "only server/grpc sees gRPC and protobuf"),
     (r"src/.*_(avx2|avx512|vnni|avx512bf16|amx)\.cc$",
      r"(algorithm|any|deque|fmt/.*|format|functional|iostream|list|map|memory_resource|mutex|numeric|optional|queue|random|"
      r"regex|set|sstream|stdexcept|string|unordered_.*|variant|vector)$", "files of one instruction set use no STL containers or algorithms"),
@@ -92,6 +93,7 @@ def self_test():
         "src/kernels/x/d.cc": ['#include "device/cuda/c.h"', "a CUDA stream"],
         "src/kernels/x/d.cu": ['#include "ir/type.h"', "plain data alone"],
         "src/text/e.cc": ["#include <CLI/CLI.hpp>", "only cli"],
+        "src/server/l.cc": ["#include <pb/kserve.pb.h>", "only server/grpc"],
         "src/kernels/f_avx512.cc": ["#include <vector>", "no STL"],
         "src/engine/g.cc": ['const char* home = std::getenv("HOME");', "knobs.cc"],
         "src/engine/h.cc": ["#ifdef BOLIDE_CUDA", "no #if on CUDA"],

@@ -75,7 +75,10 @@ module:libedit libedit-dev
 file:/usr/include/boost/beast.hpp libboost-dev
 module:libssl libssl-dev
 module:prometheus-cpp-core prometheus-cpp-dev
-module:yaml-cpp libyaml-cpp-dev" ;;
+module:yaml-cpp libyaml-cpp-dev
+module:grpc++ libgrpc++-dev
+module:protobuf libprotobuf-dev
+command:protoc protobuf-compiler" ;;
     model) echo "command:python3 python3
 pip:pip python3-pip
 file:/etc/ssl/certs/ca-certificates.crt ca-certificates" ;;

@@ -76,7 +76,7 @@ TEST(PromptLogprobs, OfAnEngineAreThoseOfTheModelsLogits) {
     Model model = open_path(golden_model("qwen3"), options);
     const std::unique_ptr<Device> device = std::move(model.device);
     Engine engine(std::make_unique<PlanRunner>(std::move(model.runner)), {});
-    std::vector<std::pair<Request, std::shared_ptr<Sink>>> asked;
+    std::vector<std::pair<Request, std::shared_ptr<Collector>>> asked;
     for (int32_t i = 0; i < 9; ++i) {
       Request request;
       for (int32_t t = 0; t < 1 + (i + 3) % 4 * 20; ++t) request.prompt.push_back((t * 31 + 7) % 200);
@@ -84,7 +84,7 @@ TEST(PromptLogprobs, OfAnEngineAreThoseOfTheModelsLogits) {
       request.choices = 1 + i % 2;
       request.prompt_logprobs = i % 3 != 1;
       request.top_logprobs = i % 3;
-      asked.emplace_back(request, std::make_shared<Sink>());
+      asked.emplace_back(request, std::make_shared<Collector>());
       ASSERT_TRUE(engine.submit(request, asked.back().second).has_value());
     }
     ModelOptions all_rows = exact_options();
@@ -92,7 +92,8 @@ TEST(PromptLogprobs, OfAnEngineAreThoseOfTheModelsLogits) {
     Model alone = open_path(golden_model("qwen3"), all_rows);
     for (const auto& [request, sink] : asked) {
       std::vector<ScoredToken> scored;
-      for (Progress& progress : sink->wait()) {
+      ASSERT_TRUE(sink->wait());
+      for (const Progress& progress : sink->progress()) {
         EXPECT_TRUE(progress.prompt.empty() || progress.token < 0);
         scored.insert(scored.end(), progress.prompt.begin(), progress.prompt.end());
       }

@@ -23,6 +23,7 @@
 #include "cli/signals.h"
 #include "measure/report.h"
 #include "server/api.h"
+#include "server/grpc/kserve_grpc.h"
 #include "server/kserve_tensors.h"
 #include "server/random_id.h"
 
@@ -41,6 +42,7 @@ constexpr const char* kFooter = R"(Examples:
   curl http://127.0.0.1:8000/v1/chat/completions --json \
     '{"messages": [{"role": "user", "content": "Why is the sky blue?"}], "stream": true}'
   curl http://127.0.0.1:8000/v2/models/resnet50      what an ONNX model takes and gives; /infer runs it
+  bolide serve resnet50.onnx --grpc-port 8001        KServe's protocol over gRPC, too
 Clients of OpenAI's API take http://127.0.0.1:8000/v1 as their base URL. The first Ctrl-C or SIGTERM lets running
 requests end, the second ends at once.)";
 
@@ -51,6 +53,8 @@ struct ServeFlags {
   EngineFlags engine;
   std::string host = "127.0.0.1";
   int32_t port = 8000;
+  int32_t grpc_port = -1;  // none
+  std::string grpc_host;   // empty: host
   int32_t onnx_sessions = 1;
   double target_itl_ms = 0;
   int32_t queue_requests = 1024;
@@ -77,6 +81,11 @@ constexpr Option<ServeFlags> kServeOptions[] = {
      {},
      "address to listen on: 127.0.0.1 for this machine alone, 0.0.0.0 or :: for all of its addresses"},
     {"port", &ServeFlags::port, {.min = 0, .max = 65535}, "TCP port; 0: any free one"},
+    {"grpc_port",
+     &ServeFlags::grpc_port,
+     {.min = -1, .max = 65535},
+     "TCP port of KServe's protocol over gRPC; 0: any free one, -1: there is none"},
+    {"grpc_host", &ServeFlags::grpc_host, {}, "address to listen on for gRPC; empty: that of --host"},
     {"api_key_file",
      &ServeFlags::api_key_file,
      {},
@@ -163,6 +172,7 @@ bool is_loopback(const std::string& host) { return host == "localhost" || host =
 std::string metrics_host(const ServeFlags& flags) {
   return flags.metrics_host.empty() ? flags.host : flags.metrics_host;
 }
+const std::string& grpc_host(const ServeFlags& flags) { return flags.grpc_host.empty() ? flags.host : flags.grpc_host; }
 
 // Flags that cannot all be meant, and those that would leave the server open by mistake.
 Result<> check_combination(const ServeFlags& flags) {
@@ -170,10 +180,13 @@ Result<> check_combination(const ServeFlags& flags) {
     return error(Code::kInvalid, "--tls-cert and --tls-key belong together: give both or neither");
   if (flags.no_auth && !flags.api_key_file.empty())
     return error(Code::kInvalid, "--no-auth and --api-key-file contradict each other");
-  if (!is_loopback(flags.host) && flags.api_key_file.empty() && !flags.no_auth)
-    return error(Code::kInvalid, fmt::format("--host {:.100} lets others than this machine ask: give --api-key-file, "
-                                             "or --no-auth if everybody may",
-                                             flags.host));
+  const auto check_host = [&](std::string_view flag, const std::string& host) -> Result<> {
+    if (is_loopback(host) || !flags.api_key_file.empty() || flags.no_auth) return {};
+    return error(Code::kInvalid, fmt::format("{} {:.100} lets others than this machine ask: give --api-key-file, or "
+                                             "--no-auth if everybody may",
+                                             flag, host));
+  };
+  BOLIDE_TRY(check_host("--host", flags.host));
   if (flags.metrics_port < 0 && (!flags.metrics_host.empty() || flags.metrics_no_auth))
     return error(Code::kInvalid, "--metrics-host and --metrics-no-auth are of --metrics-port: give that, too");
   const bool anybody = flags.no_auth || flags.metrics_no_auth;
@@ -182,7 +195,12 @@ Result<> check_combination(const ServeFlags& flags) {
                  fmt::format("--metrics-host {:.100} lets others than this machine read metrics: give --api-key-file, "
                              "or --metrics-no-auth if everybody may",
                              metrics_host(flags)));
-  return {};
+  if (flags.grpc_port < 0) {
+    if (flags.grpc_host.empty()) return {};
+    return error(Code::kInvalid, "--grpc-host: there is no gRPC without --grpc-port");
+  }
+  BOLIDE_TRY(server::grpc_available());
+  return check_host("--grpc-host", grpc_host(flags));
 }
 
 server::ApiOptions api_options(const ServeFlags& flags, const Version& version) {
@@ -283,10 +301,27 @@ void print_start(const ServeFlags& flags, const ServedModels& models, uint16_t p
                   options, url, first));
 }
 
-// Requests that run end, new ones are refused; what is not over in time is cut off. `metrics`: null, or where they are
-// read until all else has ended.
-void drain(const ServeFlags& flags, server::Api& api, ServedModels& models, server::HttpServer& http,
-           server::HttpServer* metrics) {
+void print_grpc(const ServeFlags& flags, uint16_t port) {
+  const std::string& host = grpc_host(flags);
+  tell(fmt::format("KServe's protocol over gRPC{} on {}{}{}:{}", flags.tls_cert.empty() ? "" : ", with TLS,",
+                   host.find(':') != std::string::npos ? "[" : "", host, host.find(':') != std::string::npos ? "]" : "",
+                   port));
+  if (!is_loopback(host))
+    tell(
+        "warning: the gRPC library gets few repairs, and strangers can exhaust it (docs/kserve.md): let none but "
+        "networks that you trust reach this port");
+}
+
+// Where requests come from. `metrics`, `grpc`: null, or where metrics are read until all else has ended, and gRPC.
+struct Listeners {
+  server::HttpServer& http;
+  server::HttpServer* metrics;
+  server::GrpcServer* grpc;
+};
+
+// Requests that run end, new ones are refused; what is not over in time is cut off.
+void drain(const ServeFlags& flags, server::Api& api, ServedModels& models, const Listeners& listeners) {
+  auto& [http, metrics, grpc] = listeners;
   api.set_draining();
   http.retire();
   if (flags.drain_delay > 0) {
@@ -299,6 +334,7 @@ void drain(const ServeFlags& flags, server::Api& api, ServedModels& models, serv
     tell("requests that did not end in time are cut off");
   const std::vector<std::string> hanging = models.stop_within(kStepUs);
   http.drain();
+  if (grpc != nullptr) grpc->stop(seconds(2));
   if (!http.wait_closed(seconds(2))) tell("clients that did not take their answers in time are left");
   if (!hanging.empty()) {
     // Nothing of what that step works with may go before it: the process goes as it is.
@@ -379,6 +415,17 @@ Result<> reload(ServeFlags& now, const std::function<Result<ServeFlags>()>& read
   return {};
 }
 
+server::GrpcOptions grpc_options(const ServeFlags& flags) {
+  server::GrpcOptions options;
+  options.host = grpc_host(flags);
+  options.port = static_cast<uint16_t>(flags.grpc_port);
+  options.threads = flags.http_threads;
+  options.tls_certificate = flags.tls_cert;
+  options.tls_key = flags.tls_key;
+  options.limits.message_bytes = static_cast<uint64_t>(flags.body_bytes);
+  return options;
+}
+
 // `read`: flags and configuration, anew.
 Result<> serve(ServeFlags flags, const std::function<Result<ServeFlags>()>& read, const Version& version) {
   BOLIDE_TRY(check_combination(flags));
@@ -395,11 +442,21 @@ Result<> serve(ServeFlags flags, const std::function<Result<ServeFlags>()>& read
 
   // Exchanges that the api's threads still have must end before the servers do, hence the order.
   std::unique_ptr<server::HttpServer> http, watched;
+  std::unique_ptr<server::GrpcServer> grpc;
   server::Api api(models, api_options(flags, version), std::move(metrics), std::move(keys));
   std::atomic<server::HttpServer*> listening{nullptr};
-  api.set_http_stats([&listening] {
+  std::atomic<server::GrpcServer*> grpc_listening{nullptr};
+  api.set_http_stats([&listening, &grpc_listening] {
     const server::HttpServer* server = listening;
-    return server != nullptr ? server->stats() : server::HttpStats();
+    server::HttpStats stats = server != nullptr ? server->stats() : server::HttpStats();
+    if (const server::GrpcServer* other = grpc_listening) {
+      const server::HttpStats more = other->stats();
+      stats.connections += more.connections;
+      stats.accepted += more.accepted;
+      stats.refused += more.refused;
+      for (const auto& [status, count] : more.answers) stats.answers[status] += count;
+    }
+    return stats;
   });
   const auto start = [&api](const server::HttpOptions& where, server::Listener listener) {
     return server::HttpServer::start(
@@ -409,19 +466,35 @@ Result<> serve(ServeFlags flags, const std::function<Result<ServeFlags>()>& read
   BOLIDE_TRY(http, start(http_options(flags), server::Listener::kMain));
   listening = http.get();
   if (flags.metrics_port >= 0) {
-    BOLIDE_TRY(watched, start(metrics_http_options(flags), server::Listener::kMetrics));
+    auto started = start(metrics_http_options(flags), server::Listener::kMetrics);
+    if (!started) {
+      http->stop();  // which uses the api
+      return std::move(started).error();
+    }
+    watched = *std::move(started);
     tell(fmt::format("/metrics is on port {} of {}", watched->port(), metrics_host(flags)));
+  }
+  if (flags.grpc_port >= 0) {
+    auto started = server::GrpcServer::start(grpc_options(flags), server::kserve_grpc_gate(api));
+    if (!started) {
+      if (watched != nullptr) watched->stop();
+      http->stop();
+      return std::move(started).error();
+    }
+    grpc = *std::move(started);
+    grpc_listening = grpc.get();
   }
   catch_stops();
   if (!flags.config_file.empty() || !flags.api_key_file.empty()) catch_hangups();
   ::signal(SIGPIPE, SIG_IGN);  // a client that is gone is an error of that write
   allow_connections();
   print_start(flags, models, http->port());
+  if (grpc != nullptr) print_grpc(flags, grpc->port());
   while (wait_for_signal() == SIGHUP) {
     const auto done = reload(flags, read, api, models, secret);
     tell(done ? "reloaded" : fmt::format("not reloaded, all stays as it is: {}", done.error().text));
   }
-  drain(flags, api, models, *http, watched.get());
+  drain(flags, api, models, {*http, watched.get(), grpc.get()});
   return {};
 }
 

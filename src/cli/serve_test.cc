@@ -308,6 +308,8 @@ TEST(Serve, AnOpenServerMustBeMeant) {
   for (const auto& more : std::vector<std::vector<std::string>>{{"--host", "0.0.0.0"},
                                                                 {"--tls-cert", "x.pem"},
                                                                 {"--no-auth", "--api-key-file", "x"},
+                                                                {"--grpc-port", "0", "--grpc-host", "0.0.0.0"},
+                                                                {"--grpc-host", "127.0.0.1"},
                                                                 {"--host", "nowhere"},
                                                                 {"--metrics-host", "127.0.0.1"},
                                                                 {"--metrics-port", "0", "--metrics-host", "0.0.0.0"}}) {

@@ -30,8 +30,7 @@ std::string model_json(const ServedModel& model) {
 }
 
 HttpResponse stranger() {
-  HttpResponse response = status_response(
-      401, "this server needs an API key: send Authorization: Bearer KEY, with one that it knows", "invalid_api_key");
+  HttpResponse response = status_response(401, kKeyNeeded, "invalid_api_key");
   response.headers.emplace_back("WWW-Authenticate", "Bearer");
   return response;
 }
@@ -79,29 +78,39 @@ Api::Api(ModelRegistry& registry, const ApiOptions& options, std::unique_ptr<Met
       options_(options),
       metrics_(std::move(metrics)),
       keys_(std::move(keys)),
-      text_(options.text_threads,
-            [this](const Shared& e, const Error& failure) { refuse(e, error_response(failure)); }),
-      kserve_(registry_, *metrics_, keys_.get(),
-              {.limits = options.limits,
-               .version = options.version,
-               .body_bytes_max = options.body_bytes_max,
-               .request_us_max = options.request_us_max,
-               .text_threads = options.text_threads,
-               .model_control = options.model_control},
-              log_) {}
+      text_(options.text_threads),
+      calls_(registry_, *metrics_, keys_.get(),
+             {.limits = options.limits,
+              .version = options.version,
+              .body_bytes_max = options.body_bytes_max,
+              .request_us_max = options.request_us_max,
+              .text_threads = options.text_threads,
+              .model_control = options.model_control},
+             log_),
+      kserve_(calls_) {}
 
-bool Api::calls_us_rightly(const HttpRequest& request, Listener listener, HttpResponse* refusal) const {
+bool Api::calls_us_rightly(const HttpRequest& request, Listener listener, std::string* refusal) const {
   const std::string_view host = request.header("host");  // browsers always send it
   const bool checked =
       listener == Listener::kMain ? options_.loopback_names_only : options_.metrics_listener->loopback_names_only;
   if (!checked || host.empty() || is_loopback_host(host)) return true;
-  *refusal = status_response(
-      403,
-      fmt::format("this server needs no key, so it answers only those who call it localhost, 127.0.0.1 or [::1], "
-                  "not {:.200}; start it with --api-key-file, or with --no-auth if everybody may ask",
-                  host),
-      "host_not_allowed");
+  *refusal = fmt::format(
+      "this server needs no key, so it answers only those who call it localhost, 127.0.0.1 or [::1], "
+      "not {:.200}; start it with --api-key-file, or with --no-auth if everybody may ask",
+      host);
   return false;
+}
+
+bool Api::calls_us_rightly(const HttpRequest& head, std::string* refusal) const {
+  return calls_us_rightly(head, Listener::kMain, refusal);
+}
+
+const ApiKey* Api::caller_of(const HttpRequest& head, int* status, std::string* refusal) const {
+  *status = 403;
+  if (!calls_us_rightly(head, refusal)) return nullptr;
+  *status = 401;
+  *refusal = kKeyNeeded;
+  return key_of(head);
 }
 
 bool Api::has(Listener listener, const Route& route) const {
@@ -111,10 +120,13 @@ bool Api::has(Listener listener, const Route& route) const {
 
 const Api::Route* Api::route_of(const HttpRequest& request, Listener listener, HttpResponse* refusal,
                                 const ApiKey** caller) const {
-  if (!calls_us_rightly(request, listener, refusal)) return nullptr;
+  if (std::string why; !calls_us_rightly(request, listener, &why)) {
+    *refusal = status_response(403, why, "host_not_allowed");
+    return nullptr;
+  }
   static const ApiKey kAnybody;
   const bool open = listener == Listener::kMetrics && !options_.metrics_listener->needs_key;
-  *caller = open ? &kAnybody : caller_of(request);
+  *caller = open ? &kAnybody : key_of(request);
   std::string allowed;
   for (const Route& route : kRoutes) {
     if (!has(listener, route)) continue;
@@ -173,7 +185,7 @@ void Api::handle(const Shared& exchange, Listener listener) {
   (this->*route->handler)(exchange, *caller);
 }
 
-const ApiKey* Api::caller_of(const HttpRequest& request) const {
+const ApiKey* Api::key_of(const HttpRequest& request) const {
   static const ApiKey kAnybody{.urgent = true};
   if (keys_ == nullptr) return &kAnybody;
   std::string_view key = request.header("x-api-key");
@@ -218,7 +230,9 @@ void Api::with_body(const Shared& exchange, const Route& route, const ApiKey& ca
         status_response(413, fmt::format("the body has {} bytes, at most {}", request.body.size(), body_limit(route)),
                         "body_too_large"));
   if (request.body.size() <= options_.long_body_bytes) return (this->*route.handler)(exchange, caller);
-  text_.add(exchange, [this, exchange, handler = route.handler, from = &caller] { (this->*handler)(exchange, *from); });
+  text_.add(
+      exchange, [this, exchange, handler = route.handler, from = &caller] { (this->*handler)(exchange, *from); },
+      [this, exchange](const Error& failure) { refuse(exchange, error_response(failure)); });
 }
 
 Result<std::shared_ptr<const ServedModel>> Api::find(const std::string& name, std::string* param) const {

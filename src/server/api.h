@@ -47,7 +47,10 @@ class Api {
   // `keys`: null: everybody may ask.
   Api(ModelRegistry& registry, const ApiOptions& options, std::unique_ptr<Metrics> metrics,
       std::unique_ptr<ApiKeys> keys = nullptr);
-  ~Api() { text_.stop(); }
+  ~Api() {
+    text_.stop();
+    calls_.stop();
+  }
 
   void handle(const std::shared_ptr<HttpExchange>& exchange, Listener listener = Listener::kMain);
   // For HttpServer: what is refused by its head alone, and how long its body may be.
@@ -56,8 +59,18 @@ class Api {
   // The keys of this text from now on. Errors: those of ApiKeys::parse, and then nothing has changed; kInvalid: there
   // were none before.
   Result<> replace_keys(std::string_view text, std::string_view label, uint64_t secret);
+  // Who asks, for as long as the keys are; null: nobody that may, and `refusal` says why, with its status. Who calls
+  // this machine by a wrong name may not, whatever the key.
+  const ApiKey* caller_of(const HttpRequest& head, int* status, std::string* refusal) const;
+  // Whether it may ask for what is open to all.
+  bool calls_us_rightly(const HttpRequest& head, std::string* refusal) const;
+  // "ready", or why not.
+  std::string state() const;
+  KserveCalls& kserve_calls() { return calls_; }
+  void count_refusal(int status) { metrics_->refused(status); }
   // From now on not ready.
   void set_draining() { draining_ = true; }
+  bool is_draining() const { return draining_; }
   // Where the metrics of connections come from; set before the first request.
   void set_http_stats(std::function<HttpStats()> stats) { http_stats_ = std::move(stats); }
   // For HttpServer: as the API has it that the path belongs to.
@@ -82,10 +95,9 @@ class Api {
   void tokenize(const Shared& exchange, const ApiKey& caller);
   void detokenize(const Shared& exchange, const ApiKey& caller);
 
-  // Who asks, for as long as the keys are; null: nobody that may. With no keys at all somebody without a name.
-  const ApiKey* caller_of(const HttpRequest& request) const;
-  // Both: if not, `refusal` says why.
-  bool calls_us_rightly(const HttpRequest& request, Listener listener, HttpResponse* refusal) const;
+  // With no keys at all somebody without a name.
+  const ApiKey* key_of(const HttpRequest& request) const;
+  bool calls_us_rightly(const HttpRequest& request, Listener listener, std::string* refusal) const;
   const Route* route_of(const HttpRequest& request, Listener listener, HttpResponse* refusal,
                         const ApiKey** caller) const;
   bool has(Listener listener, const Route& route) const;
@@ -97,8 +109,6 @@ class Api {
   Result<std::shared_ptr<const ServedModel>> find(const std::string& name, std::string* param) const;
   template <class Parsed, class Ids>
   void generate(const Shared& exchange, const ApiKey& caller, const Parsed& parsed, bool chat, Ids&& ids_of);
-  // "ready", or why not.
-  std::string state() const;
 
   ModelRegistry& registry_;
   const ApiOptions options_;
@@ -108,6 +118,7 @@ class Api {
   std::atomic<bool> draining_{false};
   RequestLog log_{512};
   LongWork text_;
+  KserveCalls calls_;
   Kserve kserve_;
 };
 

@@ -18,6 +18,10 @@
 
 namespace bolide::server {
 
+// What those hear who have none.
+inline constexpr std::string_view kKeyNeeded =
+    "this server needs an API key: send Authorization: Bearer KEY, with one that it knows";
+
 struct ApiKey {
   std::string name;                     // for logs and metrics
   std::array<uint8_t, 32> digest{};     // SHA-256 of the key: the key itself is not kept

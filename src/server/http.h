@@ -27,7 +27,8 @@ struct HttpRequest {
   std::string query;   // as it came
   Headers headers;     // names in lower case
   std::string body;
-  std::string client;  // its address
+  std::string client;                                             // its address
+  std::optional<std::chrono::steady_clock::time_point> deadline;  // when it gives up waiting, where it says so (gRPC)
 
   // The first of this name (in lower case); empty if there is none.
   std::string_view header(std::string_view name) const;

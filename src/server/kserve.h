@@ -1,5 +1,5 @@
-// Kserve: the routes below /v2 of KServe's Open Inference Protocol, with Triton's extensions for raw bytes, generation,
-// statistics and the repository of models.
+// Kserve: the routes below /v2 of KServe's Open Inference Protocol over REST, with Triton's extensions for raw bytes,
+// generation, statistics and the repository of models.
 //
 // Thread rules: any thread.
 #pragma once
@@ -8,32 +8,16 @@
 #include <string>
 #include <string_view>
 
-#include "server/answer_format.h"
 #include "server/api_keys.h"
 #include "server/http.h"
-#include "server/kserve_models.h"
-#include "server/kserve_request.h"
-#include "server/long_work.h"
-#include "server/metrics.h"
-#include "server/request_log.h"
-#include "server/served_model.h"
-#include "server/work_queue.h"
+#include "server/kserve_calls.h"
 
 namespace bolide::server {
 
-struct KserveOptions {
-  RequestLimits limits;
-  std::string version;                   // the program's
-  size_t body_bytes_max = 16u << 20;     // of a request
-  int64_t request_us_max = 600'000'000;  // from the request to the end of its answer
-  int text_threads = 1;                  // for bodies that take long to read
-  bool model_control = true;             // requests may load and unload models
-};
-
 class Kserve {
  public:
-  // `keys`: null: everybody may ask.
-  Kserve(ModelRegistry& registry, Metrics& metrics, ApiKeys* keys, KserveOptions options, RequestLog& log);
+  // `calls` must have ended when this does.
+  explicit Kserve(KserveCalls& calls);
 
   // True: what is asked for is answered here, if it is answered at all.
   static bool has(std::string_view path) { return path == "/v2" || path.starts_with("/v2/"); }
@@ -43,50 +27,28 @@ class Kserve {
 
  private:
   using Shared = std::shared_ptr<HttpExchange>;
-  // A request for a model.
-  struct Call {
-    Shared exchange;
-    const ApiKey* caller = nullptr;
-    std::string model;
-    int64_t begun_us = 0;
-  };
   struct Action;
   static const Action kActions[];
-  struct Run;
 
+  KserveCall call_of(const Shared& exchange, const ApiKey* caller, std::string model) const;
   void refuse(const Shared& exchange, HttpResponse response);
-  void refuse(const Shared& exchange, const Error& failure);
   void refuse_method(const Shared& exchange, std::string_view allowed);
   // False: it was refused. `method`: GET, or POST.
   bool check(const Shared& exchange, std::string_view method);
   void repository(const Shared& exchange, std::string_view path);
   void model(const Shared& exchange, const ApiKey* caller, std::string_view path);
 
-  void metadata(const Call& call);
-  void config(const Call& call);
-  void ready(const Call& call);
-  void statistics(const Call& call);
-  void all_statistics(const Shared& exchange);
-  void infer(const Call& call);
-  void generate(const Call& call);
-  void generate_stream(const Call& call);
+  void metadata(const KserveCall& call);
+  void config(const KserveCall& call);
+  void ready(const KserveCall& call);
+  void statistics(const KserveCall& call);
+  void infer(const KserveCall& call);
+  void generate(const KserveCall& call);
+  void generate_stream(const KserveCall& call);
+  void generate(const KserveCall& call, bool stream);
 
-  void infer_network(const Call& call, const std::shared_ptr<const ServedNetwork>& network);
-  void infer_text(const Call& call, const std::shared_ptr<const ServedModel>& model);
-  void answer_text(const Call& call, TextRequest request, std::shared_ptr<const AnswerFormat> format);
-  void change(const Shared& exchange, const std::string& name, bool load);
-
-  // kNotFound: there is no such model; kUnavailable: it is not ready, with the reason.
-  Error not_there(const std::string& model) const;
-  Result<ModelOutline> outline(const std::string& model) const;
-
-  ModelRegistry& registry_;
-  Metrics& metrics_;
-  ApiKeys* const keys_;
-  const KserveOptions options_;
-  RequestLog& log_;
-  WorkQueue changes_;  // of the repository, one after the other
-  LongWork text_;
+  KserveCalls& calls_;
+  const std::shared_ptr<const KserveDialect> dialect_;
 };
 
 }  // namespace bolide::server

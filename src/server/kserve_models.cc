@@ -53,24 +53,12 @@ std::string totals_json(const NamedTotals& model) {
       duration_json(t.fail), duration_json(t.queue), parts, duration_json({}), duration_json({}), batches);
 }
 
-// {"parameters": {...}} or nothing; `allowed`: a parameter that may be there.
-Result<> check_parameters(std::string_view body, const RequestLimits& limits, std::string_view allowed,
-                          std::string_view remedy) {
-  if (body.empty()) return {};
-  BOLIDE_TRY(const nlohmann::ordered_json parsed, parse_json_body(body, limits));
-  for (const auto& item : parsed.items()) {
-    if (item.key() != "parameters")
-      return error(Code::kUnsupported, fmt::format("{:.64}: this server does not have it; leave it out", item.key()));
-    if (item.value().is_null()) continue;
-    if (!item.value().is_object()) return error(Code::kInvalid, "parameters: must be an object");
-    for (const auto& parameter : item.value().items())
-      if (parameter.key() != allowed)
-        return error(Code::kUnsupported, fmt::format("parameters.{:.64}: {}", parameter.key(), remedy));
-  }
-  return {};
-}
-
 }  // namespace
+
+Error no_version(std::string_view model, std::string_view version) {
+  return error(Code::kNotFound,
+               fmt::format("model {:.200} has version {} alone, not {:.40}", model, kModelVersion, version));
+}
 
 ModelOutline outline_of(const ServedModel& model) {
   const auto text = [](const char* name) {
@@ -84,10 +72,8 @@ ModelOutline outline_of(const ServedNetwork& network) {
 }
 
 std::string server_metadata_json(std::string_view version) {
-  constexpr std::string_view kExtensions =
-      R"json("binary_tensor_data","generate","model_configuration","model_repository",)json"
-      R"json("model_repository(unload_dependents)","parameters","statistics")json";
-  return fmt::format(R"({{"name":"bolide","version":{},"extensions":[{}]}})", json_string(version), kExtensions);
+  return fmt::format(R"({{"name":"bolide","version":{},"extensions":["{}"]}})", json_string(version),
+                     fmt::join(kKserveExtensions, R"(",")"));
 }
 
 std::string model_metadata_json(const ModelOutline& model) {
@@ -109,10 +95,9 @@ std::string statistics_json(std::span<const NamedTotals> models) {
   return R"({"model_stats":[)" + out + "]}";
 }
 
-std::string index_json(std::span<const ModelEntry> models, bool ready_alone) {
+std::string index_json(std::span<const ModelEntry> models) {
   std::string out = "[";
   for (const ModelEntry& model : models) {
-    if (ready_alone && model.state != "READY") continue;
     fmt::format_to(std::back_inserter(out), R"({}{{"name":{},"version":"{}","state":{},"reason":{}}})",
                    out.size() > 1 ? "," : "", json_string(model.name), kModelVersion, json_string(model.state),
                    json_string(model.reason));
@@ -133,13 +118,26 @@ Result<bool> parse_index_request(std::string_view body, const RequestLimits& lim
   return ready;
 }
 
-Result<> check_load_request(std::string_view body, const RequestLimits& limits) {
-  return check_parameters(body, limits, "",
-                          "models are those that the server was started with, as their files are; leave it out");
+Result<> check_change_parameter(std::string_view name, bool load) {
+  if (!load && name == "unload_dependents") return {};
+  return error(Code::kUnsupported,
+               fmt::format("parameters.{:.64}: {}", name,
+                           load ? "models are those that the server was started with, as their files are; leave it out"
+                                : "this server does not have it; leave it out"));
 }
 
-Result<> check_unload_request(std::string_view body, const RequestLimits& limits) {
-  return check_parameters(body, limits, "unload_dependents", "this server does not have it; leave it out");
+// {"parameters": {...}} or nothing.
+Result<> check_change_request(std::string_view body, bool load, const RequestLimits& limits) {
+  if (body.empty()) return {};
+  BOLIDE_TRY(const nlohmann::ordered_json parsed, parse_json_body(body, limits));
+  for (const auto& item : parsed.items()) {
+    if (item.key() != "parameters")
+      return error(Code::kUnsupported, fmt::format("{:.64}: this server does not have it; leave it out", item.key()));
+    if (item.value().is_null()) continue;
+    if (!item.value().is_object()) return error(Code::kInvalid, "parameters: must be an object");
+    for (const auto& parameter : item.value().items()) BOLIDE_TRY(check_change_parameter(parameter.key(), load));
+  }
+  return {};
 }
 
 }  // namespace bolide::server

@@ -18,7 +18,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kTensorsMax = 1024;  // inputs, or outputs, of a request
 constexpr size_t kIdBytesMax = 256;
 
 Error wrong(std::string_view field, std::string_view what, Code code = Code::kInvalid) {
@@ -39,7 +38,7 @@ Result<std::string> text_of(const Json& object, std::string_view key, std::strin
 Result<std::string> id_of(const Json& body) {
   if (find(body, "id") == nullptr) return std::string();
   BOLIDE_TRY(std::string id, text_of(body, "id", "the request"));
-  if (id.size() > kIdBytesMax) return wrong("id", fmt::format("has {} bytes, at most {}", id.size(), kIdBytesMax));
+  BOLIDE_TRY(check_id(id));
   return id;
 }
 
@@ -67,23 +66,6 @@ Result<std::optional<bool>> take_bool(Json& parameters, std::string_view key, st
   return std::optional<bool>(value->get<bool>());
 }
 
-Result<> nothing_left(const Json& parameters, std::string_view where) {
-  if (parameters.empty()) return {};
-  return wrong(where,
-               fmt::format("parameters.{:.64}: this server does not have it; leave it out", parameters.begin().key()),
-               Code::kUnsupported);
-}
-
-// Microseconds, as Triton has it: 0 is none.
-Result<std::optional<int64_t>> take_timeout(Json& parameters) {
-  const auto value = take(parameters, "timeout");
-  if (!value) return std::optional<int64_t>();
-  const bool whole = value->is_number_unsigned() && value->get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX);
-  if (!whole) return wrong("parameters.timeout", "must be a whole number of microseconds");
-  const int64_t us = value->get<int64_t>();
-  return us == 0 ? std::optional<int64_t>() : std::optional<int64_t>(us);
-}
-
 Result<std::vector<int64_t>> shape_of(const Json& input, std::string_view where) {
   const Json* value = find(input, "shape");
   if (value == nullptr || !value->is_array()) return wrong(where, "shape: must be an array of whole numbers");
@@ -101,10 +83,7 @@ Result<std::vector<int64_t>> shape_of(const Json& input, std::string_view where)
 Result<std::optional<uint64_t>> raw_size_of(const Json& input, std::string_view where) {
   BOLIDE_TRY(Json parameters, parameters_of(input, where));
   const auto size = take(parameters, "binary_data_size");
-  if (parameters.contains("shared_memory_region"))
-    return wrong(where, "parameters.shared_memory_region: this server has no shared memory; send the data",
-                 Code::kUnsupported);
-  BOLIDE_TRY(nothing_left(parameters, where));
+  BOLIDE_TRY(check_input_parameters(parameters, where));
   if (!size) return std::optional<uint64_t>();
   if (!size->is_number_unsigned()) return wrong(where, "parameters.binary_data_size: must be a whole number");
   return std::optional<uint64_t>(size->get<uint64_t>());
@@ -149,7 +128,7 @@ Result<> read_outputs(const Json& list, InferRequest& request) {
     const std::string where = fmt::format("output {:.100}", wish.name);
     BOLIDE_TRY(Json parameters, parameters_of(list[i], where));
     BOLIDE_TRY(const std::optional<bool> raw, take_bool(parameters, "binary_data", where));
-    BOLIDE_TRY(nothing_left(parameters, where));
+    BOLIDE_TRY(no_parameters_left(parameters, where));
     wish.raw = raw.value_or(request.raw_outputs);
     request.outputs.push_back(std::move(wish));
   }
@@ -254,6 +233,37 @@ Result<Json> json_of(const Tensor& tensor) {
 }
 
 }  // namespace
+
+Result<> check_id(std::string_view id) {
+  if (id.size() <= kIdBytesMax) return {};
+  return wrong("id", fmt::format("has {} bytes, at most {}", id.size(), kIdBytesMax));
+}
+
+Result<> no_parameters_left(const Json& parameters, std::string_view where) {
+  if (parameters.empty()) return {};
+  return wrong(where,
+               fmt::format("parameters.{:.64}: this server does not have it; leave it out", parameters.begin().key()),
+               Code::kUnsupported);
+}
+
+Result<> check_input_parameters(const Json& parameters, std::string_view where) {
+  if (parameters.contains("shared_memory_region"))
+    return wrong(where, "parameters.shared_memory_region: this server has no shared memory; send the data",
+                 Code::kUnsupported);
+  return no_parameters_left(parameters, where);
+}
+
+Result<std::optional<int64_t>> take_timeout(Json& parameters) {
+  const auto value = take(parameters, "timeout");
+  if (!value) return std::optional<int64_t>();
+  // Of one that says it as a signed number.
+  const bool whole = value->is_number_integer() &&
+                     (!value->is_number_unsigned() ? value->get<int64_t>() >= 0
+                                                   : value->get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX));
+  if (!whole) return wrong("parameters.timeout", "must be a whole number of microseconds");
+  const int64_t us = value->get<int64_t>();
+  return us == 0 ? std::optional<int64_t>() : std::optional<int64_t>(us);
+}
 
 Result<InferRequest> parse_infer_request(std::string_view body, std::optional<uint64_t> json_bytes,
                                          const RequestLimits& limits) {
@@ -391,7 +401,7 @@ Result<TextRequest> parse_generate_request(std::string_view body, const RequestL
   return request;
 }
 
-Result<TextRequest> text_of_infer(const InferRequest& infer, const RequestLimits& limits) {
+Result<TextRequest> text_of_infer(const InferRequest& infer, const RequestLimits& limits, bool streams) {
   TextRequest request;
   Json parameters = infer.parameters;
   bool has_text = false;
@@ -414,11 +424,13 @@ Result<TextRequest> text_of_infer(const InferRequest& infer, const RequestLimits
     BOLIDE_TRY(parameters[input.name], json_of(input.tensor).context(where));
   }
   if (!has_text) return wrong("input text_input", "is not given, expected BYTES[1]");
+  if (streams && !parameters.contains("stream")) parameters["stream"] = true;
   BOLIDE_TRY(read_text_parameters(std::move(parameters), limits, request));
   request.id = infer.id;
   if (!request.timeout_us) request.timeout_us = infer.timeout_us;
-  if (request.wishes.stream)
-    return wrong("stream", "infer answers as a whole; use generate_stream", Code::kUnsupported);
+  if (request.wishes.stream && !streams)
+    return wrong("stream", "infer answers as a whole; use generate_stream, or ModelStreamInfer of gRPC",
+                 Code::kUnsupported);
   return request;
 }
 

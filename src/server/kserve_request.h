@@ -62,7 +62,16 @@ struct TextRequest {
 };
 // {"id"?, "text_input" or "text", "stream"?, "parameters"?: {...}}; further keys are parameters, too.
 Result<TextRequest> parse_generate_request(std::string_view body, const RequestLimits& limits);
-// infer's inputs: text_input, and parameters as tensors of one element.
-Result<TextRequest> text_of_infer(const InferRequest& request, const RequestLimits& limits);
+// infer's inputs: text_input, and parameters as tensors of one element. `streams`: the answer may be a stream, and is
+// one unless the request says otherwise.
+Result<TextRequest> text_of_infer(const InferRequest& request, const RequestLimits& limits, bool streams = false);
+
+// What all who read such requests look at. `where`: the tensor, or "the request".
+constexpr size_t kTensorsMax = 1024;  // inputs, or outputs, of a request
+Result<> check_id(std::string_view id);
+Result<> check_input_parameters(const nlohmann::ordered_json& parameters, std::string_view where);
+Result<> no_parameters_left(const nlohmann::ordered_json& parameters, std::string_view where);
+// Microseconds, as Triton has it; takes it out of the parameters. Nothing: there is none, or it is 0.
+Result<std::optional<int64_t>> take_timeout(nlohmann::ordered_json& parameters);
 
 }  // namespace bolide::server

@@ -41,8 +41,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     case 2: (void)raw_infer_request(body, {ports[0]}, limits).has_value(); break;
     case 3: (void)parse_generate_request(body, limits).has_value(); break;
     case 4: (void)parse_index_request(body, limits).has_value(); break;
-    case 5: (void)check_load_request(body, limits).has_value(); break;
-    default: (void)check_unload_request(body, limits).has_value(); break;
+    default: (void)check_change_request(body, data[0] % 7 == 5, limits).has_value(); break;
   }
   return 0;
 }

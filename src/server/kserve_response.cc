@@ -77,8 +77,9 @@ class InferFormat final : public AnswerFormat {
   const bool raw_;
 };
 
-// 4xx for what a client asked, 429 and 503 for what can be answered later.
-int status_of(Code code) {
+}  // namespace
+
+int kserve_status(Code code) {
   switch (code) {
     case Code::kInvalid:
     case Code::kUnsupported: return 400;
@@ -92,8 +93,6 @@ int status_of(Code code) {
   }
   return 500;
 }
-
-}  // namespace
 
 Result<HttpResponse> infer_response(const KserveHead& head, std::span<const OutputTensor> outputs) {
   // The system ends processes that take more than there is.
@@ -142,7 +141,7 @@ Result<HttpResponse> infer_response(const KserveHead& head, std::span<const Outp
   return response;
 }
 
-HttpResponse kserve_error(const Error& failure) { return kserve_error(status_of(failure.code), failure.text); }
+HttpResponse kserve_error(const Error& failure) { return kserve_error(kserve_status(failure.code), failure.text); }
 
 HttpResponse kserve_error(int status, std::string_view what) {
   HttpResponse response{status, {{"Content-Type", "application/json"}}, error_json(what)};

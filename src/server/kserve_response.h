@@ -29,6 +29,8 @@ struct OutputTensor {
 // Errors name the output: those of append_json_data.
 Result<HttpResponse> infer_response(const KserveHead& head, std::span<const OutputTensor> outputs);
 
+// 4xx for what a client asked, 429 and 503 for what can be answered later.
+int kserve_status(Code code);
 HttpResponse kserve_error(const Error& failure);
 // Statuses that have no Error: 401, 404, 405, ...
 HttpResponse kserve_error(int status, std::string_view what);

@@ -16,28 +16,26 @@ namespace bolide::server {
 
 class LongWork {
  public:
-  // Answers the exchange, and counts it.
-  using Refuse = std::function<void(const std::shared_ptr<HttpExchange>&, const Error&)>;
-  LongWork(int threads, Refuse refuse) : refuse_(std::move(refuse)), queue_(threads, 256) {}
+  explicit LongWork(int threads) : queue_(threads, 256) {}
 
-  // The request is refused if too many wait. What the work throws (for want of memory, say) ends its request, not the
-  // process.
-  void add(const std::shared_ptr<HttpExchange>& exchange, std::function<void()> work) {
-    const auto guarded = [this, exchange, work = std::move(work)] {
+  // Refused if too many wait. What the work throws (for want of memory, say) ends its request, not the process.
+  // `refuse` answers the exchange, and counts it.
+  void add(const std::shared_ptr<HttpExchange>& exchange, std::function<void()> work,
+           const std::function<void(const Error&)>& refuse) {
+    const auto guarded = [exchange, work = std::move(work), refuse] {
       try {
         work();
       } catch (const std::exception& thrown) {
         log::error("a handler failed", {{"path", std::string_view(exchange->request().path)}, {"what", thrown.what()}});
-        refuse_(exchange, error(Code::kInternal, "the server failed at this request"));
+        refuse(error(Code::kInternal, "the server failed at this request"));
       }
     };
-    if (!queue_.add(guarded)) refuse_(exchange, error(Code::kOverloaded, "too many long requests wait"));
+    if (!queue_.add(guarded)) refuse(error(Code::kOverloaded, "too many long requests wait"));
   }
   void stop() { queue_.stop(); }
 
  private:
-  const Refuse refuse_;
-  WorkQueue queue_;  // last: its threads refuse, too
+  WorkQueue queue_;
 };
 
 }  // namespace bolide::server

@@ -23,20 +23,22 @@ class WorkQueue {
 
   // Ends the work at hand and drops the rest.
   void stop() {
+    std::deque<std::function<void()>> dropped;  // ends outside the lock: what it holds may be the last of something
     {
       const std::lock_guard lock(mutex_);
       stopping_ = true;
+      dropped.swap(waiting_);
     }
     arrived_.notify_all();
     for (std::thread& thread : threads_) thread.join();
     threads_.clear();
   }
 
-  // False: too much waits.
+  // False: too much waits, or the queue has ended.
   bool add(std::function<void()> work) {
     {
       const std::lock_guard lock(mutex_);
-      if (waiting_.size() >= waiting_max_) return false;
+      if (stopping_ || waiting_.size() >= waiting_max_) return false;
       waiting_.push_back(std::move(work));
     }
     arrived_.notify_one();
