@@ -118,7 +118,7 @@ int run(const Arguments& arguments) {
   if (!opened) die(opened.error().text);
   Model model = *std::move(opened);
   const std::string device = model.device->info().name;
-  GpuEnergy meter(*model.device);
+  const GpuEnergy meter(*model.device);
   const auto vocab = static_cast<uint64_t>(model.runner->vocab());
   Engine engine(
       std::make_unique<PlanRunner>(std::move(model.runner)),
@@ -134,7 +134,8 @@ int run(const Arguments& arguments) {
     const auto start = Clock::now();
     const auto seconds = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
     const EngineStats before = engine.stats();
-    meter.begin();
+    GpuEnergy energy(*model.device);
+    energy.begin();
     for (int i = 0; i < count; ++i) {
       Request request;
       for (int32_t t = 0; t < arguments.prompt; ++t) request.prompt.push_back(static_cast<int32_t>(random() % vocab));
@@ -165,7 +166,7 @@ int run(const Arguments& arguments) {
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
     const double took = seconds();
-    const GpuSpent spent = meter.end();
+    energy.end();
     const EngineStats after = engine.stats();
     const double rate = static_cast<double>(all) / took;
     const double steady = static_cast<double>(at_three_quarters - at_quarter) / (three_quarters - quarter);
@@ -175,13 +176,13 @@ int run(const Arguments& arguments) {
         "{}; {}; {} in, {} out, {} requests, {} at a time: {:.0f} tokens/s, {:.0f} in the middle half; {:.2f} s, "
         "{} steps, idle {:.1f} %, {:.0f} W\n",
         device, arguments.model, arguments.prompt, arguments.generate, count, arguments.sequences, rate, steady, took,
-        after.steps - before.steps, idle * 100, spent.joules / took);
+        after.steps - before.steps, idle * 100, energy.watts().value_or(0));
     return Json{{"output_tokens_per_s", rate},
                 {"middle_half_tokens_per_s", steady},
                 {"seconds", took},
                 {"steps", after.steps - before.steps},
                 {"idle_share", idle},
-                {"watts", spent.joules / took},
+                {"watts", energy.watts().value_or(0)},
                 {"preemptions", after.scheduler.preemptions},
                 {"samples", samples}};
   };

@@ -578,7 +578,7 @@ int run(const Arguments& arguments) {
   if (!arguments.json.empty()) {
     GpuReading reading;
     meter.begin();
-    if (meter.known()) reading = meter.end().last;
+    if (meter.known()) reading = meter.end();
     const nlohmann::ordered_json out = {{"bench", "handwritten_decode_gpu"},
                                         {"machine", device.name},
                                         {"driver", meter.driver()},

@@ -124,9 +124,9 @@ Result<Measured> measure(Model& model, const BenchFlags& flags) {
     return *phase.watts * median(phase.seconds) / (static_cast<double>(tokens) * flags.batch);
   };
   const auto rates = [&](const Phase& phase, int32_t tokens) {
-    std::vector<double> rates;
-    for (const double seconds : phase.seconds) rates.push_back(tokens * static_cast<double>(flags.batch) / seconds);
-    return summarise(rates);
+    std::vector<double> all;
+    for (const double seconds : phase.seconds) all.push_back(tokens * static_cast<double>(flags.batch) / seconds);
+    return summarise(all);
   };
   if (flags.prompt > 0) {
     GpuEnergy energy(*model.device);

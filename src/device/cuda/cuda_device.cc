@@ -2,7 +2,6 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
-#include <cstdlib>
 #include <filesystem>
 
 #include "base/log.h"
@@ -56,12 +55,9 @@ Result<int> count_devices() {
                     "update the driver or use --device cpu",
                     version_text(driver), version_text(kOldestDriver)));
   const cudaError_t status = cudaGetDeviceCount(&count);
-  if (status == cudaErrorNoDevice || (status == cudaSuccess && count == 0)) {
-    const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (status == cudaErrorNoDevice || (status == cudaSuccess && count == 0))
     return error(Code::kUnavailable,
-                 fmt::format("--device cuda: the driver shows no GPU{}; use --device cpu",
-                             visible == nullptr ? "" : fmt::format(" with CUDA_VISIBLE_DEVICES=\"{:.100}\"", visible)));
-  }
+                 "--device cuda: the driver shows no GPU (does CUDA_VISIBLE_DEVICES name one?); use --device cpu");
   if (status != cudaSuccess)
     return error(Code::kUnavailable, fmt::format("--device cuda: cudaGetDeviceCount: {}: {}", cudaGetErrorName(status),
                                                  cudaGetErrorString(status)));
