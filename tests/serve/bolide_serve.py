@@ -92,7 +92,7 @@ def import_client(package):
         os.execv(python, [python, *sys.argv])
     try:
         return importlib.import_module(package)
-    except ImportError as absent:
+    except (ImportError, RuntimeError) as absent:
         print(f"skipped: PyPI's package {package} is not there ({absent}); install it, or let BOLIDE_CLIENT_PYTHON name a Python that has it")
         sys.exit(77)
 
