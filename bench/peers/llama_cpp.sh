@@ -4,7 +4,7 @@ set -euo pipefail
 
 version=0.3.36
 sha256=832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e
-targets=(llama-bench llama-perplexity llama-tokenize llama-quantize)
+targets=(llama-bench llama-perplexity llama-tokenize llama-quantize llama-server)
 
 usage() {
   cat <<EOF
@@ -59,11 +59,11 @@ else
 fi
 command -v $cxx >/dev/null || fail "$cxx is missing; on Debian: apt-get install ${cxx/clang++/clang}"
 
-if [ ! -f build/build.ninja ]; then
+if [ ! -f build/build.ninja ] || ! grep -q '^LLAMA_BUILD_SERVER:BOOL=ON' build/CMakeCache.txt; then
   say "configuring with $($cxx --version | head -n 1)"
   cmake -S source/vendor/llama.cpp -B build -G Ninja -Wno-dev \
     -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_COMPILER=$cc -DCMAKE_CXX_COMPILER=$cxx \
-    -DGGML_NATIVE=ON -DBUILD_SHARED_LIBS=OFF -DLLAMA_OPENSSL=OFF -DLLAMA_BUILD_SERVER=OFF -DLLAMA_BUILD_TESTS=OFF \
+    -DGGML_NATIVE=ON -DBUILD_SHARED_LIBS=OFF -DLLAMA_OPENSSL=OFF -DLLAMA_BUILD_SERVER=ON -DLLAMA_BUILD_TESTS=OFF \
     -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_UI=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_USE_PREBUILT_UI=OFF >configure.log 2>&1 || {
     rm -f build/build.ninja
     tail -n 20 configure.log >&2

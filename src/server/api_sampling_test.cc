@@ -25,8 +25,8 @@ Said ask(FakeServer& server, Json body) {
   body["stream"] = true;
   const Streamed streamed = put_together(events_of(test::post(server.port(), kText, body.dump())), false);
   const auto text = streamed.text.find(0);
-  EXPECT_EQ(text == streamed.text.end() ? "" : text->second, choice["text"]);
-  EXPECT_EQ(streamed.reason.at(0), choice["finish_reason"]);
+  EXPECT_EQ(choice["text"], text == streamed.text.end() ? "" : text->second);
+  EXPECT_EQ(choice["finish_reason"], streamed.reason.at(0));
   return {choice["text"], choice["finish_reason"], whole["usage"]["completion_tokens"]};
 }
 
@@ -137,7 +137,7 @@ TEST(Api, EchoHasThePromptsLogprobs) {
           const Json& lists = whole["choices"][static_cast<size_t>(n)]["logprobs"];
           EXPECT_EQ(values, lists["token_logprobs"]);
           EXPECT_EQ(offsets, lists["text_offset"]);
-          EXPECT_EQ(put_together(events, false).text.at(n), whole["choices"][static_cast<size_t>(n)]["text"]);
+          EXPECT_EQ(whole["choices"][static_cast<size_t>(n)]["text"], put_together(events, false).text.at(n));
         }
       }
 }
@@ -154,7 +154,7 @@ TEST(Api, ALongPromptsLogprobsAreStreamedInPieces) {
   const Streamed streamed = put_together(events, false);
   for (int n = 0; n < 4; ++n) {
     const Json& choice = whole["choices"][static_cast<size_t>(n)];
-    EXPECT_EQ(streamed.text.at(n), choice["text"]);
+    EXPECT_EQ(choice["text"], streamed.text.at(n));
     Json values = Json::array(), tops = Json::array();
     size_t most = 0;
     for (const Json& event : events) {
