@@ -54,4 +54,16 @@ class AnswerFormat {
   virtual HttpResponse refusal(const Error& failure) const = 0;
 };
 
+// Of answers that are never streams, whose parts nobody asks for.
+class WholeAnswerFormat : public AnswerFormat {
+ public:
+  std::string begin(int32_t) const final { return {}; }
+  std::string text(int32_t, const TextPart&, bool) const final { return {}; }
+  std::string tool_begin(int32_t, size_t, const ToolCall&) const final { return {}; }
+  std::string tool_more(int32_t, size_t, std::string_view) const final { return {}; }
+  std::string finish(int32_t, std::string_view) const final { return {}; }
+  std::string end(const Usage&) const final { return {}; }
+  std::string error_event(const Error&) const final { return {}; }
+};
+
 }  // namespace bolide::server

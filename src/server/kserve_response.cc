@@ -51,18 +51,10 @@ class GenerateFormat final : public AnswerFormat {
   const std::string front_;
 };
 
-// Never a stream.
-class InferFormat final : public AnswerFormat {
+class InferFormat final : public WholeAnswerFormat {
  public:
   InferFormat(const KserveHead& head, const Shape& shape, bool raw) : head_(head), shape_(shape), raw_(raw) {}
 
-  std::string begin(int32_t) const override { return {}; }
-  std::string text(int32_t, const TextPart&, bool) const override { return {}; }
-  std::string tool_begin(int32_t, size_t, const ToolCall&) const override { return {}; }
-  std::string tool_more(int32_t, size_t, std::string_view) const override { return {}; }
-  std::string finish(int32_t, std::string_view) const override { return {}; }
-  std::string end(const Usage&) const override { return {}; }
-  std::string error_event(const Error& failure) const override { return error_json(failure.text); }
   HttpResponse whole(std::span<const AnswerContent> answers, const Usage&) const override {
     const Tensor text = Tensor::strings(shape_, {answers.front().text});
     const OutputTensor output{"text_output", &text, raw_};

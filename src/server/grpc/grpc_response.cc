@@ -85,18 +85,10 @@ Result<> set_outputs(const KserveHead& head, std::span<const OutputTensor> outpu
   return {};
 }
 
-class InferText final : public AnswerFormat {
+class InferText final : public WholeAnswerFormat {
  public:
   InferText(const KserveHead& head, const Shape& shape) : head_(head), shape_(shape) {}
 
-  // Never a stream.
-  std::string begin(int32_t) const override { return {}; }
-  std::string text(int32_t, const TextPart&, bool) const override { return {}; }
-  std::string tool_begin(int32_t, size_t, const ToolCall&) const override { return {}; }
-  std::string tool_more(int32_t, size_t, std::string_view) const override { return {}; }
-  std::string finish(int32_t, std::string_view) const override { return {}; }
-  std::string end(const Usage&) const override { return {}; }
-  std::string error_event(const Error&) const override { return {}; }
   HttpResponse whole(std::span<const AnswerContent> answers, const Usage&) const override {
     const Tensor text = Tensor::strings(shape_, {answers.front().text});
     const OutputTensor output{"text_output", &text, true};
