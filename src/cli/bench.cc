@@ -83,13 +83,15 @@ struct Measured {
 struct Phase {
   std::vector<double> seconds;  // of each run
   std::optional<double> watts;  // of the GPU meanwhile
+  std::optional<GpuReading> last;
+  std::string driver;
 };
 
 // One run that is not counted, then --repeat of them; more where a GPU's power cannot be told yet.
-Result<Phase> measure_phase(Model& model, const BenchFlags& flags, bool prompt, GpuEnergy& energy,
-                            std::optional<GpuReading>* last) {
+Result<Phase> measure_phase(Model& model, const BenchFlags& flags, bool prompt) {
   const WorkloadOptions workload{flags.prompt, flags.generate, flags.batch, flags.depth, 1};
   Phase phase;
+  GpuEnergy energy(*model.device);
   ProgressLine line;
   std::string stage;
   // Tokens beforehand are not part of what is measured: then the energy of each run counts by itself.
@@ -104,16 +106,18 @@ Result<Phase> measure_phase(Model& model, const BenchFlags& flags, bool prompt, 
   };
   const std::string_view what = prompt ? "prompt" : "decode";
   for (int32_t i = 0; i <= flags.repeat || unknown_yet(); ++i) {
-    stage = i == 0 ? fmt::format("{}: warming up", what) : fmt::format("{} {}/{}", what, i, flags.repeat);
+    stage = i == 0 ? fmt::format("{}: warming up", what)
+                   : fmt::format("{} {}/{}", what, std::min(i, flags.repeat), flags.repeat);
     line.show(stage);
     BOLIDE_TRY(const double seconds, prompt ? run_prompt(model, workload, nullptr, &on_tokens)
                                             : run_decode(model, workload, nullptr, &on_tokens));
-    if (before > 0 && i > 0 && energy.known()) *last = energy.end();
+    if (before > 0 && i > 0 && energy.known()) phase.last = energy.end();
     if (i == 0 && before == 0) energy.begin();  // pages, plans and pools are there now
     if (i > 0 && i <= flags.repeat) phase.seconds.push_back(seconds);
   }
-  if (before == 0 && energy.known()) *last = energy.end();
+  if (before == 0 && energy.known()) phase.last = energy.end();
   phase.watts = energy.watts();
+  phase.driver = energy.driver();
   return phase;
 }
 
@@ -129,21 +133,20 @@ Result<Measured> measure(Model& model, const BenchFlags& flags) {
     return summarise(all);
   };
   if (flags.prompt > 0) {
-    GpuEnergy energy(*model.device);
-    BOLIDE_TRY(Phase phase, measure_phase(model, flags, true, energy, &measured.gpu));
+    BOLIDE_TRY(Phase phase, measure_phase(model, flags, true));
+    measured.gpu = phase.last, measured.driver = phase.driver;
     measured.prompt_tokens_per_s = rates(phase, flags.prompt);
     measured.prompt_joules_per_token = per_token(phase, flags.prompt);
     for (double& seconds : phase.seconds) seconds *= 1000;
     measured.ttft_ms = summarise(phase.seconds);
   }
   if (flags.generate > 0) {
-    GpuEnergy energy(*model.device);
-    BOLIDE_TRY(const Phase phase, measure_phase(model, flags, false, energy, &measured.gpu));
+    BOLIDE_TRY(const Phase phase, measure_phase(model, flags, false));
+    measured.gpu = phase.last, measured.driver = phase.driver;
     measured.decode_tokens_per_s = rates(phase, flags.generate);
     measured.decode_joules_per_token = per_token(phase, flags.generate);
     measured.decode_step_ms = 1000. * flags.batch / measured.decode_tokens_per_s.median;
   }
-  measured.driver = GpuEnergy(*model.device).driver();
   const WorkloadOptions workload{flags.prompt, flags.generate, flags.batch, flags.depth, 1};
   BOLIDE_TRY(measured.cost, cost_of_workload(model, workload));
   if (const auto memory = read_process_memory()) measured.peak_bytes = memory->peak_bytes;

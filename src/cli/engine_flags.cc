@@ -21,8 +21,7 @@ constexpr Option<EngineFlags> kEngineOptions[] = {
      &EngineFlags::cache_tokens,
      {.unit = "tokens", .min = 0},
      "that all prompts and answers at once may have; 0: eight times the context, on GPUs what 85 % of the memory "
-     "beside "
-     "the weights holds, at most a context for each of --max-sequences"},
+     "beside the weights holds, at most a context for each of --max-sequences"},
     {"tokens_per_step",
      &EngineFlags::tokens_per_step,
      {.unit = "tokens", .min = 0, .max = 1 << 20},

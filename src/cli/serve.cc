@@ -11,7 +11,6 @@
 #include <functional>
 #include <thread>
 
-#include "app/network.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/utf8.h"
