@@ -7,8 +7,8 @@
 
 Each phase alternates which side goes first, says a line on standard error a round, and writes a line of JSON with every
 sample to standard output. Server and load run in processes of their own on the same cores.
-  --engine  16 streams: the server's tokens/s over those of the engine in process (bolide_engine_bench), and the
-            processor time that the server takes beyond the engine's, a token
+  --engine  16 streams: the server's tokens/s over those of the engine in process (bolide_engine_bench); and the
+            processor time of all of the server, its model included, a token
   --peer    llama-server with the same file and load: ratios of tokens/s and of P99 time to first token
   --prefix  a system prompt of 1,000 tokens: time to first token of a second question over that of the first; and with
             --deterministic the texts, with the cache and without
@@ -88,13 +88,10 @@ def measure_engine(flags):
     def engine():
         file = pathlib.Path(flags.scratch) / "engine.json"
         prompt = round(served[-1]["prompt_tokens"]) if served else 158
-        begin = time.monotonic()
-        done = subprocess.Popen([flags.engine_bench, flags.model, "--device", "cpu", "--prompt", str(prompt), "--generate",
-                                 str(ANSWER_TOKENS), "--sequences", str(STREAMS), "--requests", str(flags.requests), "--json", str(file)],
-                                stdout=subprocess.DEVNULL)
-        done.wait()
+        output_of(flags.engine_bench, flags.model, "--device", "cpu", "--prompt", prompt, "--generate", ANSWER_TOKENS,
+                  "--sequences", STREAMS, "--requests", flags.requests, "--json", file)
         result = json.loads(file.read_text())["result"]
-        bare.append({"tokens_per_s": result["middle_half_tokens_per_s"], "seconds": time.monotonic() - begin})
+        bare.append({"tokens_per_s": result["middle_half_tokens_per_s"]})
 
     for i in alternate(flags.rounds, server, engine):
         say(f"engine {i}: server {served[-1]['tokens_per_s']:.1f}, engine {bare[-1]['tokens_per_s']:.1f} tokens/s")
@@ -167,9 +164,6 @@ class Stream:
     @property
     def ttft(self):
         return self.times[0] - self.begin
-
-    def gaps(self):
-        return [b - a for a, b in zip(self.times, self.times[1:])]
 
 
 def words(random_, count):
